@@ -1,0 +1,2 @@
+//! The andante program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The operations of an LLM and the CPU backend that runs them.
