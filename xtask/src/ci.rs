@@ -1,0 +1,58 @@
+//! `cargo xtask ci`: every check, in the order in which a mistake is cheapest to find.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// Runs all checks from `root`; the first failure ends the run.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    step("tidy", || crate::tidy::run(root))?;
+    cargo(root, "format", &["fmt", "--all", "--check"], &[])?;
+    cargo(
+        root,
+        "clippy",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        &[],
+    )?;
+    cargo(root, "tests", &["test", "--workspace", "--locked"], &[])?;
+    cargo(
+        root,
+        "docs",
+        &["doc", "--workspace", "--no-deps", "--locked"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )
+}
+
+fn cargo(root: &Path, name: &str, args: &[&str], envs: &[(&str, &str)]) -> Result<()> {
+    step(name, || {
+        let status = Command::new(env!("CARGO"))
+            .args(args)
+            .envs(envs.iter().copied())
+            .current_dir(root)
+            .status()
+            .with_context(|| format!("cannot start cargo {}", args[0]))?;
+        if !status.success() {
+            bail!("cargo {} failed ({status})", args.join(" "));
+        }
+        Ok(())
+    })
+}
+
+#[expect(clippy::print_stderr, reason = "a command-line tool talks to its user")]
+fn step(name: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
+    eprintln!("== {name}");
+    let start = Instant::now();
+    check().with_context(|| format!("{name} failed"))?;
+    eprintln!("== {name}: passed in {:.0?}", start.elapsed());
+    Ok(())
+}
