@@ -1,0 +1,167 @@
+//! The op vocabulary: what a model asks of a machine.
+
+use crate::{Batch, ComputeError, RopeTable};
+
+/// A machine that runs language models: about twenty operations over opaque buffers.
+///
+/// Buffers hold `f32` rows, `[max_rows, width]`, and are made at load. Ops enqueue in order and never block;
+/// only [`Backend::read`] waits. `n` is the number of rows an op works on, at most the buffers' `max_rows`.
+///
+/// **Rows are independent, bit for bit:** what an op computes for a row depends on that row (for attention: on that
+/// row's sequence) alone, not on the other rows of the call, the number of threads, or where KV blocks lie.
+///
+/// Widths, head counts and row counts that do not fit together are bugs of the caller and panic.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "an op names every buffer it reads and writes"
+)]
+pub trait Backend: Send + 'static {
+    /// Activations: `f32` `[max_rows, width]`.
+    type Buffer: Send;
+    /// A matrix `[rows (outputs), cols (inputs)]`, quantised or dense, or a vector (one row).
+    type Weight: Send;
+    /// Keys and values of all layers, in blocks of tokens.
+    type Kv: Send;
+
+    /// The machine in words, for people: `cpu: 2 threads, avx512-vnni`.
+    fn describe(&self) -> String;
+
+    /// A buffer of zeros.
+    ///
+    /// # Errors
+    /// [`ComputeError::OutOfMemory`].
+    fn buffer(&mut self, max_rows: usize, width: usize) -> Result<Self::Buffer, ComputeError>;
+
+    /// A KV cache of `blocks` blocks.
+    ///
+    /// # Errors
+    /// A shape this backend cannot hold, or too little memory.
+    fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<Self::Kv, ComputeError>;
+
+    /// Bytes that one block of such a cache takes here, all layers, keys and values.
+    fn kv_block_bytes(&self, shape: &KvShape) -> u64;
+
+    /// `out[r] = table[tokens[r]] * scale`; one row per token.
+    fn embed(&mut self, out: &mut Self::Buffer, table: &Self::Weight, tokens: &[u32], scale: f32);
+
+    /// `out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight`.
+    fn rms_norm(
+        &mut self,
+        out: &mut Self::Buffer,
+        x: &Self::Buffer,
+        weight: &Self::Weight,
+        eps: f32,
+        n: usize,
+    );
+
+    /// `residual[r] += delta[r]`, then `out[r]` = the RMS norm of `residual[r]`, as in [`Backend::rms_norm`].
+    fn add_rms_norm(
+        &mut self,
+        out: &mut Self::Buffer,
+        residual: &mut Self::Buffer,
+        delta: &Self::Buffer,
+        weight: &Self::Weight,
+        eps: f32,
+        n: usize,
+    );
+
+    /// RMS norm in place, of each head on its own: `weight` has `head_dim` values, a row of `x` whole heads.
+    fn rms_norm_heads(&mut self, x: &mut Self::Buffer, weight: &Self::Weight, eps: f32, n: usize);
+
+    /// `outs[i].1[r] = outs[i].0 · x[r]` for every `i`: several matrices share the work done on `x`.
+    fn matmul(
+        &mut self,
+        outs: &mut [(&Self::Weight, &mut Self::Buffer)],
+        x: &Self::Buffer,
+        n: usize,
+    );
+
+    /// `x[r] += bias`.
+    fn add_bias(&mut self, x: &mut Self::Buffer, bias: &Self::Weight, n: usize);
+
+    /// Turns every head of row `r` for `positions[r]`, in place; a row of `x` is whole heads of `rope.head_dim()`.
+    fn rope(&mut self, x: &mut Self::Buffer, positions: &[u32], rope: &RopeTable);
+
+    /// Stores keys and values of one layer, each row `[kv_heads, head_dim]`: row `r` goes to slot `slots[r]` =
+    /// `block * block_tokens + offset`. Slots are distinct.
+    fn kv_write(
+        &mut self,
+        kv: &mut Self::Kv,
+        layer: usize,
+        k: &Self::Buffer,
+        v: &Self::Buffer,
+        slots: &[u32],
+    );
+
+    /// Causal attention of all rows of `batch` over their sequences' blocks, which already hold the rows' own keys
+    /// and values: `out` and `q` are `[rows, heads, head_dim]`; query head `h` reads KV head
+    /// `h / (heads / kv_heads)`; row at position `p` sees positions `p - window + 1 ..= p` (all when no window).
+    fn attention(
+        &mut self,
+        out: &mut Self::Buffer,
+        q: &Self::Buffer,
+        kv: &Self::Kv,
+        layer: usize,
+        spec: &AttentionSpec,
+        batch: &Batch,
+    );
+
+    /// `gate[r] = act(gate[r]) * up[r]`.
+    fn act_mul(&mut self, gate: &mut Self::Buffer, up: &Self::Buffer, act: Activation, n: usize);
+
+    /// `x[r] += y[r]`.
+    fn add(&mut self, x: &mut Self::Buffer, y: &Self::Buffer, n: usize);
+
+    /// `x[r] *= factor`.
+    fn scale(&mut self, x: &mut Self::Buffer, factor: f32, n: usize);
+
+    /// `out[i] = x[rows[i]]`.
+    fn select_rows(&mut self, out: &mut Self::Buffer, x: &Self::Buffer, rows: &[u32]);
+
+    /// Waits for everything enqueued and returns the first `n` rows, `[n, width]`.
+    ///
+    /// # Errors
+    /// When the device failed; the results of this step are lost.
+    fn read<'a>(&'a mut self, x: &'a Self::Buffer, n: usize) -> Result<&'a [f32], ComputeError>;
+}
+
+/// The shape of a KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers that keep keys and values.
+    pub layers: usize,
+    /// Key/value heads per layer.
+    pub kv_heads: usize,
+    /// Values per head.
+    pub head_dim: usize,
+    /// Tokens per block: [`BLOCK_TOKENS`].
+    pub block_tokens: usize,
+}
+
+/// Tokens in a KV block. One constant for every model and backend, so that a block means the same everywhere: to the
+/// scheduler, to the attention kernels (32 keys of 16 bits are one cache line) and in what is stored on disk.
+pub const BLOCK_TOKENS: usize = 32;
+
+/// How attention is done in a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads, a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Values per head.
+    pub head_dim: usize,
+    /// Multiplies `q · k` before the softmax; usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Sliding window in tokens, the row's own included; all positions when `None`.
+    pub window: Option<u32>,
+}
+
+/// The activation of a gated feed-forward layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// GELU in its tanh form: `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
+    GeluTanh,
+}
