@@ -1,1 +1,15 @@
-//! The pure scheduler.
+//! The pure scheduler: which rows run in the next forward pass, and where their KV lives.
+//!
+//! Knows: sequences, their tokens and states, KV blocks and which prefixes they hold, what steps cost, the policy.
+//! Does not know: a clock, models, text, clients. Time comes in as integer microseconds; the same calls give the same
+//! plans.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod cost;
+mod step;
+
+pub use config::{Config, Mode, Profile, default_stall_us};
+pub use cost::{CostModel, FRACTION_BITS, Fixed, micros, nanos};
+pub use step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};

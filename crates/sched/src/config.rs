@@ -1,0 +1,138 @@
+//! What the scheduler is told at start-up. All times are integer microseconds, all shares are permille.
+
+use std::fmt;
+
+use crate::cost::CostModel;
+
+/// How a step may combine decode rows and prefill tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// One forward pass holds all ready decode rows and as many prefill tokens as fit the time budget.
+    Mix,
+    /// The backend cannot mix (or mixing is slower than two passes): prefill turns and decode turns alternate, and a
+    /// prefill turn always owes the next turn to the decoders.
+    HandOff,
+}
+
+/// A ready-made trade between latency and throughput; only changes numbers of the [`Config`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// The default: a hard stall bound, and a chunk of at least `q_min` tokens so that prompts always progress.
+    Interactive,
+    /// Throughput first: no stall bound, prompts run in the largest chunks that `t_idle_us` allows.
+    Batch,
+    /// The stall bound comes before everything: the forced chunk shrinks to a single token.
+    Strict,
+}
+
+/// The scheduler's configuration. Build it with [`Config::new`] and change fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Most sequences resident at once (holding KV memory).
+    pub slots: u32,
+    /// KV blocks in total.
+    pub blocks: u32,
+    /// Tokens in one KV block.
+    pub block_tokens: u32,
+    /// Most requests waiting for a slot; one more is refused.
+    pub max_queue: u32,
+    /// T_stall, µs: budget of a step while somebody is decoding.
+    pub t_stall_us: u64,
+    /// T_idle, µs: budget of a step while nobody is decoding. Bounds how long a new arrival or a cancel waits.
+    pub t_idle_us: u64,
+    /// Fewest prefill tokens worth a chunk; granted even when they break the budget, so that prompts never starve.
+    pub q_min: u32,
+    /// Most prefill tokens in one step. A step has at most `slots + q_max` rows.
+    pub q_max: u32,
+    /// η, permille: a forced chunk is at least so long that this part of its time is spent per token rather than on
+    /// the step's fixed cost. 0 leaves `q_min` as the only floor.
+    pub efficiency_permille: u32,
+    /// φ, permille: part of every prefill budget kept for the oldest prompt.
+    pub oldest_permille: u32,
+    /// σ, permille: prefill's share of the contended time; the decoders keep the rest. `None`: only `t_stall_us` limits
+    /// prefill.
+    pub prefill_share_permille: Option<u32>,
+    /// w, µs: longest wait per step boundary for a decoder whose next token is still being sampled. 0: never wait.
+    pub wait_us: u64,
+    /// Whether one pass can hold both kinds of rows.
+    pub mode: Mode,
+    /// Cost model to start from; a guess is enough.
+    pub cost: CostModel,
+    /// Keep `cost` as it is instead of fitting it to measured steps (simulations).
+    pub fixed_cost: bool,
+}
+
+impl Config {
+    /// The defaults of an interactive server with room for `slots` sequences in `blocks` blocks.
+    pub fn new(slots: u32, blocks: u32, block_tokens: u32) -> Self {
+        Self {
+            slots,
+            blocks,
+            block_tokens,
+            max_queue: 256,
+            t_stall_us: 100_000,
+            t_idle_us: 500_000,
+            q_min: 16,
+            q_max: 2048,
+            efficiency_permille: 0,
+            oldest_permille: 250,
+            prefill_share_permille: None,
+            wait_us: 0,
+            mode: Mode::Mix,
+            cost: CostModel::default(),
+            fixed_cost: false,
+        }
+    }
+
+    /// Applies a profile's numbers.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        match profile {
+            Profile::Interactive => {}
+            Profile::Batch => self.t_stall_us = u64::from(u32::MAX),
+            Profile::Strict => {
+                self.q_min = 1;
+                self.efficiency_permille = 0;
+            }
+        }
+        self
+    }
+
+    /// The start-up line: every number that decides what a step looks like, with units.
+    pub fn describe(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// T_stall for a machine whose one-row decode step takes `decode_step_us`: 100 ms, or four decode steps where those
+/// are slow.
+pub fn default_stall_us(decode_step_us: u64) -> u64 {
+    if decode_step_us <= 25_000 { 100_000 } else { 4 * decode_step_us }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode {
+            Mode::Mix => "mix",
+            Mode::HandOff => "hand-off",
+        };
+        write!(
+            f,
+            "{mode}, stall {} ms, idle {} ms, chunk {}..{} tokens, oldest {} %",
+            self.t_stall_us / 1000,
+            self.t_idle_us / 1000,
+            self.q_min,
+            self.q_max,
+            self.oldest_permille / 10,
+        )?;
+        match self.prefill_share_permille {
+            Some(share) => write!(f, ", decode share {} %", (1000 - share.min(1000)) / 10)?,
+            None => write!(f, ", decode share off")?,
+        }
+        write!(
+            f,
+            ", wait {} µs, {} slots, {} blocks of {} tokens, queue {}",
+            self.wait_us, self.slots, self.blocks, self.block_tokens, self.max_queue
+        )
+    }
+}

@@ -1,0 +1,136 @@
+//! What goes in and comes out between two steps: admissions, plans, outcomes and their errors.
+
+use thiserror::Error;
+
+/// A sequence's identity, chosen by the caller and never used twice: it is its own generation stamp.
+pub type SeqId = u64;
+
+/// A request for a place in the schedule.
+#[derive(Debug, Clone, Copy)]
+pub struct Admission<'a> {
+    /// Never used before in this scheduler.
+    pub id: SeqId,
+    /// At least one token.
+    pub prompt: &'a [u32],
+    /// Most tokens to generate, at least 1.
+    pub max_new: u32,
+    /// Whether the sequence may read and feed the prefix index.
+    pub cache: bool,
+}
+
+/// One forward pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Echoed by `Scheduler::complete`.
+    pub step_no: u64,
+    /// Sequences that compute one row: their newest token, at position `tokens - 1`. In arrival order.
+    pub decode: Vec<SeqId>,
+    /// Prompt ranges, at most one per sequence.
+    pub prefill: Vec<Prefill>,
+    /// Expected duration, µs.
+    pub predicted_us: u64,
+    /// The budget it was planned for, µs: T_stall or T_idle.
+    pub budget_us: u64,
+    /// Whether somebody was decoding (ready or busy) when it was planned.
+    pub contended: bool,
+    /// The smallest allowed chunk was taken although it was not expected to fit the budget.
+    pub floor_limited: bool,
+}
+
+/// A range of one prompt to compute in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefill {
+    /// Whose prompt.
+    pub id: SeqId,
+    /// Position of the first token.
+    pub start: u32,
+    /// Number of tokens, at least 1.
+    pub tokens: u32,
+    /// The range ends the prompt: its last row's logits give the first generated token.
+    pub last: bool,
+}
+
+/// What the engine shall do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan<'a> {
+    /// Run this pass, then call `Scheduler::complete`.
+    Step(&'a Step),
+    /// A decoder is about to become ready: plan again at `until_us`, or as soon as every active decoder is ready.
+    Wait {
+        /// Latest time to plan again, µs.
+        until_us: u64,
+    },
+    /// Nothing can run until an event arrives (an admission, a ready, an unpark).
+    Idle,
+}
+
+/// What became of one row or range of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// A prompt range that does not end its prompt was computed.
+    Prefilled,
+    /// This token was generated; the sequence is ready for its next row (or finished, at `max_new` tokens).
+    Token(u32),
+    /// Computed, but the token is still being sampled elsewhere: `Scheduler::sampled` brings it.
+    Sampling,
+    /// The sequence has ended: end-of-generation token, stop string or length.
+    Finish,
+    /// The row could not be computed; only this sequence fails.
+    Failed,
+}
+
+/// Why a request was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum AddError {
+    /// The queue is at its cap.
+    #[error("{queued} requests are waiting already")]
+    QueueFull {
+        /// Requests waiting.
+        queued: u32,
+    },
+    /// The sequence could not even run alone.
+    #[error("needs {needed} KV blocks, there are {blocks}")]
+    TooLong {
+        /// Blocks for prompt and answer.
+        needed: u64,
+        /// Blocks in total.
+        blocks: u32,
+    },
+    /// There is nothing to prefill.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// There is nothing to generate.
+    #[error("no token may be generated")]
+    NoTokens,
+    /// The id belongs to a live sequence.
+    #[error("sequence {id} exists already")]
+    DuplicateId {
+        /// The id in question.
+        id: SeqId,
+    },
+}
+
+/// Why a completion was rejected; the scheduler's state is unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CompleteError {
+    /// Late, duplicate or invented: this step is not in flight.
+    #[error("step {step_no} is not in flight")]
+    NotInFlight {
+        /// The step number given.
+        step_no: u64,
+    },
+    /// There is one outcome per decode row, then one per prefill range.
+    #[error("{given} outcomes for {planned} rows")]
+    OutcomeCount {
+        /// Outcomes given.
+        given: usize,
+        /// Rows and ranges planned.
+        planned: usize,
+    },
+    /// The outcome cannot belong to that row: a token from the middle of a prompt, or none from its end.
+    #[error("outcome {index} does not fit its row")]
+    WrongOutcome {
+        /// Index into the outcomes.
+        index: usize,
+    },
+}
