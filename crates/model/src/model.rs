@@ -1,0 +1,123 @@
+//! The interface between a model and whoever drives it.
+
+use andante_compute::Batch;
+
+use crate::ModelError;
+
+/// A loaded model: weights, KV memory and the graph of one forward pass.
+///
+/// The order of calls is [`reserve`](Self::reserve) once, then any number of [`forward`](Self::forward), each followed by
+/// at most one [`logits`](Self::logits). The logits of a row depend on that row's own sequence only: not on the other rows
+/// of the batch, on how a prompt was cut into batches or on which KV blocks it got.
+pub trait Model: Send {
+    /// What the file says about the model.
+    fn info(&self) -> &ModelInfo;
+
+    /// The size of one KV block, known before any memory is taken.
+    fn kv_layout(&self) -> KvLayout;
+
+    /// Takes the memory for KV blocks and for the largest batch. Called once, before the first forward pass.
+    ///
+    /// # Errors
+    /// When the backend cannot give that much memory.
+    fn reserve(&mut self, limits: Limits) -> Result<(), ModelError>;
+
+    /// Launches one forward pass: writes the keys and values of every row into its slot and computes the logits of
+    /// `batch.logit_rows`. May return before the work is done.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Panics
+    /// Before `reserve`, when the batch exceeds the reserved limits, or when a token is not in the vocabulary: checking
+    /// requests is the caller's work.
+    fn forward(&mut self, batch: &Batch) -> Result<(), ModelError>;
+
+    /// Waits for the last forward pass and gives the logits of its `logit_rows`, in their order.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn logits(&mut self) -> Result<Logits<'_>, ModelError>;
+}
+
+/// Facts about a loaded model, for people and for the limits of requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelInfo {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// `general.name`.
+    pub name: Option<String>,
+    /// Number of token ids; also the width of a row of logits.
+    pub vocab: usize,
+    /// The context length the model was trained for, in tokens.
+    pub context: u32,
+    /// Number of layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Query heads of a layer.
+    pub heads: usize,
+    /// Key and value heads of a layer.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+    /// Number of weights, a tied output matrix counted once.
+    pub parameters: u64,
+    /// Bytes of all weights as stored in the file.
+    pub weight_bytes: u64,
+    /// The backend's description of itself.
+    pub backend: String,
+}
+
+/// The shape of KV memory as the scheduler sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvLayout {
+    /// Tokens in one block.
+    pub block_tokens: u32,
+    /// Bytes of one block over all layers.
+    pub block_bytes: u64,
+    /// Bytes of running state per sequence beside the blocks; 0 when any block boundary is a reusable prefix.
+    pub state_bytes: u64,
+}
+
+/// The most that one forward pass may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// KV blocks.
+    pub blocks: u32,
+    /// Rows of a batch.
+    pub batch_tokens: u32,
+    /// Rows of a batch that need logits.
+    pub logit_rows: u32,
+}
+
+/// Logits of one forward pass: `[rows, vocab]`, row-major.
+#[derive(Debug, Clone, Copy)]
+pub struct Logits<'a> {
+    values: &'a [f32],
+    vocab: usize,
+}
+
+impl<'a> Logits<'a> {
+    /// Wraps `[rows, vocab]` values.
+    ///
+    /// # Panics
+    /// When `values` is not a whole number of rows.
+    #[must_use]
+    pub fn new(values: &'a [f32], vocab: usize) -> Self {
+        assert!(vocab > 0 && values.len().is_multiple_of(vocab));
+        Self { values, vocab }
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.vocab
+    }
+
+    /// The logits of the `i`-th wanted row: `[vocab]`.
+    #[must_use]
+    pub fn row(&self, i: usize) -> &'a [f32] {
+        &self.values[i * self.vocab..(i + 1) * self.vocab]
+    }
+}
