@@ -1,0 +1,149 @@
+//! The table of block formats: the only list of them.
+
+use std::fmt;
+
+use crate::{Fault, quant};
+
+/// From one row per format (variant, ggml's id, module in `quant`): the enum, its facts and the dispatch to the reference arithmetic.
+macro_rules! quant {
+    ($($variant:ident, $id:literal, $module:ident;)*) => {
+        /// How the elements of a tensor are stored: in blocks of a fixed number of elements and bytes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[expect(non_camel_case_types, reason = "the field's names")]
+        pub enum Format {
+            $(
+                #[doc = concat!("See [`quant::", stringify!($module), "`].")]
+                $variant,
+            )*
+        }
+
+        impl Format {
+            /// All formats, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The format of ggml's id (`ggml_type` in `ggml.h`).
+            pub fn from_id(id: u32) -> Option<Self> {
+                match id {
+                    $($id => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// ggml's id.
+            pub fn id(self) -> u32 {
+                match self {
+                    $(Self::$variant => $id,)*
+                }
+            }
+
+            /// The field's name, such as `Q4_K`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)*
+                }
+            }
+
+            /// Elements of one block.
+            pub const fn block_len(self) -> usize {
+                match self {
+                    $(Self::$variant => quant::$module::BLOCK_LEN,)*
+                }
+            }
+
+            /// Bytes of one block.
+            pub const fn block_bytes(self) -> usize {
+                match self {
+                    $(Self::$variant => quant::$module::BLOCK_BYTES,)*
+                }
+            }
+
+            pub(crate) fn dequantize(self, bytes: &[u8], out: &mut [f32]) {
+                match self {
+                    $(Self::$variant => quant::dequantize_blocks(bytes, out, quant::$module::dequantize),)*
+                }
+            }
+
+            pub(crate) fn quantize(self, values: &[f32], out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant => quant::quantize_blocks(values, out, quant::$module::quantize),)*
+                }
+            }
+        }
+    };
+}
+
+quant! {
+    F32, 0, f32;
+    F16, 1, f16;
+    BF16, 30, bf16;
+    Q4_0, 2, q4_0;
+    Q4_1, 3, q4_1;
+    Q5_0, 6, q5_0;
+    Q5_1, 7, q5_1;
+    Q8_0, 8, q8_0;
+    Q4_K, 12, q4_k;
+    Q5_K, 13, q5_k;
+    Q6_K, 14, q6_k;
+}
+
+/// Formats that files may hold and this crate cannot read, so that a refusal can name them.
+const UNSUPPORTED: [(u32, &str); 25] = [
+    (9, "Q8_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K"),
+    (15, "Q8_K"),
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (20, "IQ4_NL"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (23, "IQ4_XS"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (34, "TQ1_0"),
+    (35, "TQ2_0"),
+    (39, "MXFP4"),
+    (40, "NVFP4"),
+];
+
+impl Format {
+    /// The format of an id out of a file, or why it cannot be read.
+    pub(crate) fn read(id: u32) -> Result<Self, Fault> {
+        let unsupported = || UNSUPPORTED.iter().find(|known| known.0 == id);
+        Self::from_id(id).ok_or_else(|| match unsupported() {
+            Some(&(id, name)) => Fault::UnsupportedFormat { id, name },
+            None => Fault::UnknownFormat { id },
+        })
+    }
+
+    /// Bytes of a row of `cols` elements.
+    ///
+    /// # Panics
+    /// When `cols` is not a whole number of blocks.
+    pub fn row_bytes(self, cols: usize) -> usize {
+        assert_eq!(
+            cols % self.block_len(),
+            0,
+            "a row of {cols} is not whole blocks of {self}"
+        );
+        cols / self.block_len() * self.block_bytes()
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,437 @@
+//! One GGUF file: a whole model or a part of a split one.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4 | magic `GGUF` |
+//! | 4 | version, 2 or 3 |
+//! | 8 | number of tensors |
+//! | 8 | number of metadata pairs |
+//! | … | metadata pairs: key (string), value type (u32), value |
+//! | … | tensor entries: name (string), number of dimensions (u32), dimensions (u64 each), format (u32), data offset (u64) |
+//! | … | zeros up to a multiple of `general.alignment`, 32 unless given |
+//! | … | tensor data; a tensor's offset counts from here and is a multiple of the alignment |
+//!
+//! All integers are little-endian; a string is its length (u64) and its bytes.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::mmap::Mapping;
+use crate::reader::{Damage, Reader};
+use crate::{Error, Fault, Format, Malformed, Metadata, Place, Tensor, Value};
+
+pub(crate) const MAGIC: [u8; 4] = *b"GGUF";
+pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
+pub(crate) const DEFAULT_ALIGNMENT: u32 = 32;
+
+/// ggml's limit.
+const MAX_DIMENSIONS: usize = 4;
+/// The smallest metadata pair: an empty key, a type and one byte.
+const MIN_PAIR_BYTES: u64 = 8 + 4 + 1;
+/// The smallest tensor entry: an empty name, no dimensions, format and offset.
+const MIN_ENTRY_BYTES: u64 = 8 + 4 + 4 + 8;
+
+/// A file whose structure is checked.
+#[derive(Debug)]
+pub(crate) struct Part {
+    bytes: Bytes,
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) version: u32,
+    pub(crate) metadata: Metadata,
+    /// Where the value of each metadata key begins, in file order: for errors found later.
+    value_offsets: Vec<u64>,
+    pub(crate) tensors: Vec<Entry>,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mapping),
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::Mapped(mapping) => mapping.bytes(),
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// An entry of the tensor directory.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    /// Where the entry begins in the file.
+    pub(crate) offset: u64,
+    shape: Vec<u64>,
+    format: Format,
+    /// Into the file's bytes.
+    data: Range<usize>,
+}
+
+/// What parsing yields besides the bytes it read.
+struct Contents {
+    version: u32,
+    metadata: Metadata,
+    value_offsets: Vec<u64>,
+    tensors: Vec<Entry>,
+}
+
+impl Part {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let mapping = Mapping::open(path).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(Bytes::Mapped(mapping), Some(path.to_owned()))
+    }
+
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Self, Error> {
+        Self::new(Bytes::Owned(bytes), None)
+    }
+
+    pub(crate) fn tensor(&self, index: usize) -> Tensor<'_> {
+        let entry = &self.tensors[index];
+        let data = &self.bytes.get()[entry.data.clone()];
+        Tensor {
+            name: &entry.name,
+            shape: &entry.shape,
+            format: entry.format,
+            data,
+        }
+    }
+
+    /// An error about the value of metadata `key`, or about its absence.
+    pub(crate) fn value_error(&self, key: &str, fault: Fault) -> Error {
+        let index = self.metadata.iter().position(|(name, _)| name == key);
+        let offset = index.map_or(0, |index| self.value_offsets[index]);
+        self.error(
+            Damage {
+                field: "value",
+                offset,
+                fault,
+            }
+            .at(Place::Metadata(key.to_owned())),
+        )
+    }
+
+    pub(crate) fn error(&self, malformed: Malformed) -> Error {
+        Error::Malformed(Box::new(Malformed {
+            file: self.path.clone(),
+            ..malformed
+        }))
+    }
+
+    fn new(bytes: Bytes, path: Option<PathBuf>) -> Result<Self, Error> {
+        match Contents::read(bytes.get()) {
+            Ok(Contents {
+                version,
+                metadata,
+                value_offsets,
+                tensors,
+            }) => Ok(Self {
+                bytes,
+                path,
+                version,
+                metadata,
+                value_offsets,
+                tensors,
+            }),
+            Err(malformed) => Err(Error::Malformed(Box::new(Malformed {
+                file: path,
+                ..malformed
+            }))),
+        }
+    }
+}
+
+impl Contents {
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let header = Header::read(&mut reader).map_err(|damage| damage.at(Place::Header))?;
+
+        let mut metadata = Metadata::default();
+        let mut value_offsets = Vec::new();
+        let mut alignment = DEFAULT_ALIGNMENT;
+        for index in 0..header.pairs {
+            let pair = Pair::read(&mut reader, index, &mut metadata)?;
+            if pair.key == ALIGNMENT_KEY {
+                alignment = read_alignment(pair.value_offset, metadata.get(ALIGNMENT_KEY))
+                    .map_err(|damage| damage.at(Place::Metadata(pair.key.to_owned())))?;
+            }
+            value_offsets.push(pair.value_offset);
+        }
+
+        let mut directory = Vec::new();
+        for index in 0..header.tensors {
+            directory.push(RawEntry::read(&mut reader, index)?);
+        }
+
+        // Cannot overflow: both are far below 2⁶³.
+        let data_start = reader.position().next_multiple_of(alignment.into());
+        let tensors = directory
+            .into_iter()
+            .map(|raw| raw.locate(data_start, alignment, bytes.len()))
+            .collect::<Result<Vec<_>, _>>()?;
+        check_overlap(&tensors)?;
+        Ok(Self {
+            version: header.version,
+            metadata,
+            value_offsets,
+            tensors,
+        })
+    }
+}
+
+struct Header {
+    version: u32,
+    tensors: u64,
+    pairs: u64,
+}
+
+impl Header {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Damage> {
+        let found = reader.array("magic")?;
+        if found != MAGIC {
+            return Err(Damage {
+                field: "magic",
+                offset: 0,
+                fault: Fault::NotGguf { found },
+            });
+        }
+        let offset = reader.position();
+        let version = reader.u32("version")?;
+        let fault = match version {
+            2 | 3 => None,
+            1 => Some(Fault::Version1),
+            // A small version in the other byte order.
+            _ if version & 0xffff == 0 && version != 0 => Some(Fault::BigEndian {
+                version: version.swap_bytes(),
+            }),
+            _ => Some(Fault::UnknownVersion { version }),
+        };
+        if let Some(fault) = fault {
+            return Err(Damage {
+                field: "version",
+                offset,
+                fault,
+            });
+        }
+        let tensors = reader.count("tensor count", MIN_ENTRY_BYTES)? as u64;
+        let pairs = reader.count("metadata count", MIN_PAIR_BYTES)? as u64;
+        Ok(Self {
+            version,
+            tensors,
+            pairs,
+        })
+    }
+}
+
+struct Pair<'a> {
+    key: &'a str,
+    value_offset: u64,
+}
+
+impl<'a> Pair<'a> {
+    /// Reads one pair into `metadata`.
+    fn read(
+        reader: &mut Reader<'a>,
+        index: u64,
+        metadata: &mut Metadata,
+    ) -> Result<Self, Malformed> {
+        let offset = reader.position();
+        let key = reader
+            .str("key")
+            .map_err(|damage| damage.at(Place::MetadataEntry(index)))?;
+        let place = || Place::Metadata(key.to_owned());
+        let value_offset = reader.position();
+        let value = Value::read(reader).map_err(|damage| damage.at(place()))?;
+        if metadata.set(key, value).is_some() {
+            return Err(Damage {
+                field: "key",
+                offset,
+                fault: Fault::Duplicate,
+            }
+            .at(place()));
+        }
+        Ok(Self { key, value_offset })
+    }
+}
+
+fn read_alignment(offset: u64, value: Option<&Value>) -> Result<u32, Damage> {
+    let fault = match value {
+        Some(&Value::U32(alignment)) if alignment.is_power_of_two() => return Ok(alignment),
+        Some(&Value::U32(alignment)) => Fault::BadAlignment { alignment },
+        Some(other) => Fault::WrongType {
+            found: other.value_type(),
+            wanted: "u32",
+        },
+        None => return Ok(DEFAULT_ALIGNMENT),
+    };
+    Err(Damage {
+        field: "value",
+        offset,
+        fault,
+    })
+}
+
+/// A tensor entry before its data is located: that needs the end of the directory.
+struct RawEntry {
+    name: String,
+    offset: u64,
+    shape: Vec<u64>,
+    format: Format,
+    data_bytes: u64,
+    data_offset: u64,
+    data_offset_at: u64,
+}
+
+impl RawEntry {
+    fn read(reader: &mut Reader<'_>, index: u64) -> Result<Self, Malformed> {
+        let offset = reader.position();
+        let name = reader
+            .str("name")
+            .map_err(|damage| damage.at(Place::TensorEntry(index)))?;
+        Self::read_rest(reader, name, offset)
+            .map_err(|damage| damage.at(Place::Tensor(name.to_owned())))
+    }
+
+    fn read_rest(reader: &mut Reader<'_>, name: &str, offset: u64) -> Result<Self, Damage> {
+        let shape_at = reader.position();
+        let count = reader.u32("number of dimensions")?;
+        let limit = MAX_DIMENSIONS;
+        if count as usize > limit {
+            let fault = Fault::TooManyDimensions { count, limit };
+            return Err(Damage {
+                field: "number of dimensions",
+                offset: shape_at,
+                fault,
+            });
+        }
+        let mut shape = Vec::with_capacity(count as usize);
+        for axis in 0..count as usize {
+            let offset = reader.position();
+            let size = reader.u64("dimension")?;
+            if size == 0 {
+                return Err(Damage {
+                    field: "dimension",
+                    offset,
+                    fault: Fault::ZeroDimension { axis },
+                });
+            }
+            shape.push(size);
+        }
+        let format_at = reader.position();
+        let id = reader.u32("format")?;
+        let format = Format::read(id).map_err(|fault| Damage {
+            field: "format",
+            offset: format_at,
+            fault,
+        })?;
+        let data_bytes = data_bytes(&shape, format).map_err(|fault| Damage {
+            field: "dimensions",
+            offset: shape_at,
+            fault,
+        })?;
+        let data_offset_at = reader.position();
+        let data_offset = reader.u64("data offset")?;
+        Ok(Self {
+            name: name.to_owned(),
+            offset,
+            shape,
+            format,
+            data_bytes,
+            data_offset,
+            data_offset_at,
+        })
+    }
+
+    fn locate(self, data_start: u64, alignment: u32, file_len: usize) -> Result<Entry, Malformed> {
+        let fault = match data_range(data_start, self.data_offset, self.data_bytes, file_len) {
+            Ok(_) if !self.data_offset.is_multiple_of(alignment.into()) => Fault::Misaligned {
+                offset: self.data_offset,
+                alignment,
+            },
+            Ok(data) => {
+                let Self {
+                    name,
+                    offset,
+                    shape,
+                    format,
+                    ..
+                } = self;
+                return Ok(Entry {
+                    name,
+                    offset,
+                    shape,
+                    format,
+                    data,
+                });
+            }
+            Err(fault) => fault,
+        };
+        Err(Damage {
+            field: "data offset",
+            offset: self.data_offset_at,
+            fault,
+        }
+        .at(Place::Tensor(self.name)))
+    }
+}
+
+/// Bytes of a tensor's data.
+fn data_bytes(shape: &[u64], format: Format) -> Result<u64, Fault> {
+    let cols = shape.first().copied().unwrap_or(1);
+    let block_len = format.block_len() as u64;
+    if !cols.is_multiple_of(block_len) {
+        return Err(Fault::PartialBlock { cols, format });
+    }
+    let elements = shape
+        .iter()
+        .try_fold(1_u64, |product, &size| product.checked_mul(size));
+    elements
+        .and_then(|elements| (elements / block_len).checked_mul(format.block_bytes() as u64))
+        .ok_or(Fault::SizeOverflow)
+}
+
+/// The bytes of the file that hold a tensor's data.
+fn data_range(
+    data_start: u64,
+    data_offset: u64,
+    len: u64,
+    file_len: usize,
+) -> Result<Range<usize>, Fault> {
+    let start = data_start
+        .checked_add(data_offset)
+        .ok_or(Fault::SizeOverflow)?;
+    let end = start.checked_add(len).ok_or(Fault::SizeOverflow)?;
+    match (usize::try_from(start), usize::try_from(end)) {
+        (Ok(start), Ok(end)) if end <= file_len => Ok(start..end),
+        _ => Err(Fault::OutsideFile {
+            start,
+            len,
+            file_len: file_len as u64,
+        }),
+    }
+}
+
+fn check_overlap(tensors: &[Entry]) -> Result<(), Malformed> {
+    let mut by_start: Vec<&Entry> = tensors.iter().collect();
+    by_start.sort_unstable_by_key(|entry| entry.data.start);
+    for pair in by_start.windows(2) {
+        let [before, after] = pair else { continue };
+        if after.data.start < before.data.end {
+            let fault = Fault::Overlap {
+                other: before.name.clone(),
+            };
+            let damage = Damage {
+                field: "entry",
+                offset: after.offset,
+                fault,
+            };
+            return Err(damage.at(Place::Tensor(after.name.clone())));
+        }
+    }
+    Ok(())
+}
