@@ -1,6 +1,7 @@
 //! The op vocabulary: what a model asks of a machine.
 
 use crate::{Batch, ComputeError, RopeTable};
+use andante_gguf::Tensor;
 
 /// A machine that runs language models: about twenty operations over opaque buffers.
 ///
@@ -31,6 +32,12 @@ pub trait Backend: Send + 'static {
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
     fn buffer(&mut self, max_rows: usize, width: usize) -> Result<Self::Buffer, ComputeError>;
+
+    /// Takes over a tensor of a model file: `cols` = its contiguous dimension, `rows` = the product of the others.
+    ///
+    /// # Errors
+    /// A format or shape this backend cannot compute with, or too little memory.
+    fn weight(&mut self, tensor: &Tensor<'_>) -> Result<Self::Weight, ComputeError>;
 
     /// A KV cache of `blocks` blocks.
     ///
