@@ -3,6 +3,9 @@
 /// Errors of loading and running a model.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
+    /// The file lacks a metadata key or holds another type there.
+    #[error(transparent)]
+    Gguf(#[from] andante_gguf::Error),
     /// The backend refused or failed.
     #[error(transparent)]
     Compute(#[from] andante_compute::ComputeError),

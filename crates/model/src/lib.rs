@@ -3,13 +3,23 @@
 //! Knows: which architectures exist, what their metadata and tensors mean, and in which order the ops of a forward pass run.
 //! Does not know: how an op is computed (`andante-compute`), what a token says (`andante-text`), which sequence runs when (`andante-sched`).
 //!
-//! [`Model`] is what the engine drives: reserve, forward, logits.
+//! * [`load`] turns a file and a backend into a [`Model`].
+//! * [`Model`] is what the engine drives: reserve, forward, logits.
+//! * `DecoderSpec` is everything that tells one member of the decoder family from another; `arch/` reads it from a file,
+//!   `decoder.rs` holds the only layer loop.
 #![forbid(unsafe_code)]
 
+mod arch;
+mod decoder;
 mod error;
+mod loader;
+mod metadata;
 mod model;
+mod spec;
 
 pub use andante_compute::{Batch, BatchSequence};
 
+pub use arch::known_architectures;
 pub use error::ModelError;
+pub use loader::load;
 pub use model::{KvLayout, Limits, Logits, Model, ModelInfo};

@@ -1,0 +1,291 @@
+//! The decoder family: the one layer loop, driven by a [`DecoderSpec`].
+
+use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape};
+
+use crate::spec::DecoderSpec;
+use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
+
+/// A decoder-only transformer on backend `B`.
+pub(crate) struct Decoder<B: Backend> {
+    spec: DecoderSpec,
+    weights: Weights<B>,
+    backend: B,
+    info: ModelInfo,
+    memory: Option<Memory<B>>,
+    /// Rows of logits that the last forward pass computed.
+    logit_rows: usize,
+}
+
+/// All weights of the model.
+pub(crate) struct Weights<B: Backend> {
+    pub(crate) embedding: B::Weight,
+    pub(crate) layers: Vec<Layer<B>>,
+    pub(crate) output_norm: B::Weight,
+    /// `None`: the embedding is used in both places.
+    pub(crate) output: Option<B::Weight>,
+}
+
+/// The weights of one layer, named as in [`crate::spec::LayerTensors`].
+pub(crate) struct Layer<B: Backend> {
+    pub(crate) attn_norm: B::Weight,
+    pub(crate) q: B::Weight,
+    pub(crate) k: B::Weight,
+    pub(crate) v: B::Weight,
+    pub(crate) q_bias: Option<B::Weight>,
+    pub(crate) k_bias: Option<B::Weight>,
+    pub(crate) v_bias: Option<B::Weight>,
+    pub(crate) q_norm: Option<B::Weight>,
+    pub(crate) k_norm: Option<B::Weight>,
+    pub(crate) attn_output: B::Weight,
+    pub(crate) attn_output_bias: Option<B::Weight>,
+    pub(crate) attn_post_norm: Option<B::Weight>,
+    pub(crate) ffn_norm: B::Weight,
+    pub(crate) gate: B::Weight,
+    pub(crate) up: B::Weight,
+    pub(crate) down: B::Weight,
+    pub(crate) ffn_post_norm: Option<B::Weight>,
+}
+
+/// What [`Model::reserve`] takes.
+struct Memory<B: Backend> {
+    limits: Limits,
+    kv: B::Kv,
+    q: B::Buffer, // [batch_tokens, heads * head_dim]
+    k: B::Buffer, // [batch_tokens, kv_heads * head_dim]
+    v: B::Buffer, // [batch_tokens, kv_heads * head_dim]
+    /// All rows of the batch.
+    all: Stream<B>,
+    /// The rows that need logits: after the last layer's attention nobody reads the others.
+    wanted: Stream<B>,
+    logits: B::Buffer, // [logit_rows, vocab]
+}
+
+/// The residual stream of some rows, with room for what is computed from it.
+struct Stream<B: Backend> {
+    x: B::Buffer,      // [rows, hidden]
+    normed: B::Buffer, // [rows, hidden]
+    delta: B::Buffer,  // [rows, hidden]: what a half layer adds to x
+    attn: B::Buffer,   // [rows, heads * head_dim]
+    gate: B::Buffer,   // [rows, feed_forward]
+    up: B::Buffer,     // [rows, feed_forward]
+}
+
+impl<B: Backend> Model for Decoder<B> {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn kv_layout(&self) -> KvLayout {
+        KvLayout {
+            block_tokens: BLOCK_TOKENS as u32,
+            block_bytes: self.backend.kv_block_bytes(&self.kv_shape()),
+            state_bytes: 0,
+        }
+    }
+
+    fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
+        let spec = &self.spec;
+        let kv_shape = self.kv_shape();
+        let rows = limits.batch_tokens as usize;
+        let wanted = limits.logit_rows as usize;
+        let backend = &mut self.backend;
+        self.memory = Some(Memory {
+            limits,
+            kv: backend.kv(&kv_shape, limits.blocks as usize)?,
+            q: backend.buffer(rows, spec.heads * spec.head_dim)?,
+            k: backend.buffer(rows, spec.kv_heads * spec.head_dim)?,
+            v: backend.buffer(rows, spec.kv_heads * spec.head_dim)?,
+            all: Stream::new(backend, spec, rows)?,
+            wanted: Stream::new(backend, spec, wanted)?,
+            logits: backend.buffer(wanted, spec.vocab)?,
+        });
+        Ok(())
+    }
+
+    fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        let memory = self.memory.as_mut().expect("reserve comes before forward");
+        check(batch, &memory.limits, self.spec.vocab);
+        let (spec, weights, backend) = (&self.spec, &self.weights, &mut self.backend);
+        self.logit_rows = batch.logit_rows.len();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let all = &mut memory.all;
+        backend.embed(
+            &mut all.x,
+            &weights.embedding,
+            &batch.tokens,
+            spec.embedding_scale,
+        );
+        backend.rms_norm(
+            &mut all.normed,
+            &all.x,
+            &weights.layers[0].attn_norm,
+            spec.eps,
+            batch.len(),
+        );
+        for (i, layer) in weights.layers.iter().enumerate() {
+            memory.attention(backend, spec, i, layer, batch);
+            let Memory { all, wanted, .. } = memory;
+            match weights.layers.get(i + 1) {
+                Some(next) => all.finish_layer(backend, spec, layer, &next.attn_norm, batch.len()),
+                None if self.logit_rows > 0 => {
+                    backend.select_rows(&mut wanted.attn, &all.attn, &batch.logit_rows);
+                    backend.select_rows(&mut wanted.x, &all.x, &batch.logit_rows);
+                    wanted.finish_layer(
+                        backend,
+                        spec,
+                        layer,
+                        &weights.output_norm,
+                        self.logit_rows,
+                    );
+                }
+                None => {}
+            }
+        }
+        if self.logit_rows > 0 {
+            let output = weights.output.as_ref().unwrap_or(&weights.embedding);
+            let Memory { wanted, logits, .. } = memory;
+            backend.matmul(&mut [(output, logits)], &wanted.normed, self.logit_rows);
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
+        let memory = self.memory.as_ref().expect("reserve comes before logits");
+        let values = self.backend.read(&memory.logits, self.logit_rows)?;
+        Ok(Logits::new(values, self.spec.vocab))
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    pub(crate) fn new(spec: DecoderSpec, weights: Weights<B>, backend: B, info: ModelInfo) -> Self {
+        Self {
+            spec,
+            weights,
+            backend,
+            info,
+            memory: None,
+            logit_rows: 0,
+        }
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        KvShape {
+            layers: self.spec.layers.len(),
+            kv_heads: self.spec.kv_heads,
+            head_dim: self.spec.head_dim,
+            block_tokens: BLOCK_TOKENS,
+        }
+    }
+}
+
+impl<B: Backend> Memory<B> {
+    /// `all.attn` = attention of layer `index` over `all.normed`; the rows' keys and values go to their slots.
+    fn attention(
+        &mut self,
+        backend: &mut B,
+        spec: &DecoderSpec,
+        index: usize,
+        layer: &Layer<B>,
+        batch: &Batch,
+    ) {
+        let Self {
+            kv, q, k, v, all, ..
+        } = self;
+        let n = batch.len();
+        backend.matmul(
+            &mut [(&layer.q, q), (&layer.k, k), (&layer.v, v)],
+            &all.normed,
+            n,
+        );
+        for (x, bias) in [
+            (&mut *q, &layer.q_bias),
+            (&mut *k, &layer.k_bias),
+            (&mut *v, &layer.v_bias),
+        ] {
+            if let Some(bias) = bias {
+                backend.add_bias(x, bias, n);
+            }
+        }
+        let rope = &spec.ropes[spec.layers[index].rope];
+        for (x, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
+            if let Some(norm) = norm {
+                backend.rms_norm_heads(x, norm, spec.eps, n);
+            }
+            backend.rope(x, &batch.positions, rope);
+        }
+        backend.kv_write(kv, index, k, v, &batch.slots);
+        let attention = AttentionSpec {
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.head_dim,
+            scale: spec.attention_scale,
+            window: spec.layers[index].window,
+        };
+        backend.attention(&mut all.attn, q, kv, index, &attention, batch);
+    }
+}
+
+impl<B: Backend> Stream<B> {
+    fn new(backend: &mut B, spec: &DecoderSpec, rows: usize) -> Result<Self, ModelError> {
+        Ok(Self {
+            x: backend.buffer(rows, spec.hidden)?,
+            normed: backend.buffer(rows, spec.hidden)?,
+            delta: backend.buffer(rows, spec.hidden)?,
+            attn: backend.buffer(rows, spec.heads * spec.head_dim)?,
+            gate: backend.buffer(rows, spec.feed_forward)?,
+            up: backend.buffer(rows, spec.feed_forward)?,
+        })
+    }
+
+    /// Adds attention's output and then the feed-forward layer to `x`; `normed` = `x` as what follows wants it.
+    fn finish_layer(
+        &mut self,
+        backend: &mut B,
+        spec: &DecoderSpec,
+        layer: &Layer<B>,
+        next_norm: &B::Weight,
+        n: usize,
+    ) {
+        let Self {
+            x,
+            normed,
+            delta,
+            attn,
+            gate,
+            up,
+        } = self;
+        backend.matmul(&mut [(&layer.attn_output, delta)], attn, n);
+        if let Some(bias) = &layer.attn_output_bias {
+            backend.add_bias(delta, bias, n);
+        }
+        // The norm of a whole row is the norm of one head as wide as the row.
+        if let Some(norm) = &layer.attn_post_norm {
+            backend.rms_norm_heads(delta, norm, spec.eps, n);
+        }
+        backend.add_rms_norm(normed, x, delta, &layer.ffn_norm, spec.eps, n);
+        backend.matmul(&mut [(&layer.gate, gate), (&layer.up, up)], normed, n);
+        backend.act_mul(gate, up, spec.activation, n);
+        backend.matmul(&mut [(&layer.down, delta)], gate, n);
+        if let Some(norm) = &layer.ffn_post_norm {
+            backend.rms_norm_heads(delta, norm, spec.eps, n);
+        }
+        backend.add_rms_norm(normed, x, delta, next_norm, spec.eps, n);
+    }
+}
+
+/// A batch that breaks the contract is a bug of the caller.
+fn check(batch: &Batch, limits: &Limits, vocab: usize) {
+    assert!(
+        batch.len() <= limits.batch_tokens as usize
+            && batch.logit_rows.len() <= limits.logit_rows as usize,
+        "a batch of {} rows with {} rows of logits exceeds the reserved {limits:?}",
+        batch.len(),
+        batch.logit_rows.len(),
+    );
+    assert!(
+        batch.tokens.iter().all(|&token| (token as usize) < vocab),
+        "a token outside the vocabulary of {vocab}"
+    );
+}

@@ -1,0 +1,185 @@
+//! From a file to a model: the architecture table, then every tensor with its shape checked.
+
+use std::collections::BTreeSet;
+
+use andante_compute::Backend;
+use andante_gguf::{GgufFile, Tensor};
+
+use crate::arch::{self, EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS};
+use crate::decoder::{Decoder, Layer, Weights};
+use crate::metadata::Keys;
+use crate::spec::DecoderSpec;
+use crate::{Model, ModelError, ModelInfo};
+
+/// Builds the model in `file` on `backend`. `progress` hears the bytes of weights loaded so far and in total.
+///
+/// # Errors
+/// An unknown architecture; metadata or tensors that are missing, contradict each other or have no place in the architecture; a
+/// weight that the backend refuses.
+pub fn load<B: Backend>(
+    file: &GgufFile,
+    mut backend: B,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Box<dyn Model>, ModelError> {
+    let keys = Keys::new(file)?;
+    let spec = arch::decoder_spec(&keys)?;
+    let mut loader = Loader::new(&keys, &mut backend, progress);
+    let weights = loader.weights(&spec)?;
+    loader.refuse_unused()?;
+    let info = ModelInfo {
+        architecture: keys.architecture.to_owned(),
+        name: file.metadata().str("general.name")?.map(str::to_owned),
+        vocab: spec.vocab,
+        context: spec.context,
+        layers: spec.layers.len(),
+        hidden: spec.hidden,
+        heads: spec.heads,
+        kv_heads: spec.kv_heads,
+        head_dim: spec.head_dim,
+        parameters: file
+            .tensors()
+            .map(|t| t.shape.iter().product::<u64>())
+            .sum(),
+        weight_bytes: loader.total_bytes,
+        backend: backend.describe(),
+    };
+    Ok(Box::new(Decoder::new(spec, weights, backend, info)))
+}
+
+struct Loader<'a, B> {
+    keys: &'a Keys<'a>,
+    backend: &'a mut B,
+    progress: &'a mut dyn FnMut(u64, u64),
+    loaded: BTreeSet<String>,
+    loaded_bytes: u64,
+    total_bytes: u64,
+}
+
+impl<'a, B: Backend> Loader<'a, B> {
+    fn new(keys: &'a Keys<'a>, backend: &'a mut B, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
+        let total_bytes = keys.file.tensors().map(|t| t.data.len() as u64).sum();
+        Self {
+            keys,
+            backend,
+            progress,
+            loaded: BTreeSet::new(),
+            loaded_bytes: 0,
+            total_bytes,
+        }
+    }
+
+    fn weights(&mut self, spec: &DecoderSpec) -> Result<Weights<B>, ModelError> {
+        let (hidden, vocab) = (spec.hidden, spec.vocab);
+        let embedding = self.weight(EMBEDDING, &[hidden, vocab])?;
+        let layers = (0..spec.layers.len())
+            .map(|i| {
+                LayerLoader {
+                    loader: self,
+                    spec,
+                    prefix: format!("blk.{i}."),
+                }
+                .layer()
+            })
+            .collect::<Result<_, _>>()?;
+        let output_norm = self.weight(OUTPUT_NORM, &[hidden])?;
+        let output = match self.keys.file.tensor(OUTPUT) {
+            Some(_) => Some(self.weight(OUTPUT, &[hidden, vocab])?),
+            None => None,
+        };
+        Ok(Weights {
+            embedding,
+            layers,
+            output_norm,
+            output,
+        })
+    }
+
+    fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
+        let tensor = self.checked(name, shape)?;
+        let weight = self.backend.weight(&tensor)?;
+        self.loaded_bytes += tensor.data.len() as u64;
+        (self.progress)(self.loaded_bytes, self.total_bytes);
+        self.loaded.insert(name.to_owned());
+        Ok(weight)
+    }
+
+    fn checked(&self, name: &str, shape: &[usize]) -> Result<Tensor<'a>, ModelError> {
+        let missing = || ModelError::MissingTensor {
+            name: name.to_owned(),
+        };
+        let tensor = self.keys.file.tensor(name).ok_or_else(missing)?;
+        let expected: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
+        if tensor.shape != expected {
+            let found = tensor.shape.to_vec();
+            return Err(ModelError::TensorShape {
+                name: name.to_owned(),
+                expected,
+                found,
+            });
+        }
+        Ok(tensor)
+    }
+
+    fn refuse_unused(&self) -> Result<(), ModelError> {
+        let used = |name: &str| name == ROPE_FACTORS || self.loaded.contains(name);
+        match self.keys.file.tensors().find(|tensor| !used(tensor.name)) {
+            None => Ok(()),
+            Some(tensor) => Err(ModelError::UnusedTensor {
+                name: tensor.name.to_owned(),
+                architecture: self.keys.architecture.to_owned(),
+            }),
+        }
+    }
+}
+
+struct LayerLoader<'l, 'a, B> {
+    loader: &'l mut Loader<'a, B>,
+    spec: &'l DecoderSpec,
+    prefix: String,
+}
+
+impl<B: Backend> LayerLoader<'_, '_, B> {
+    fn layer(&mut self) -> Result<Layer<B>, ModelError> {
+        let &DecoderSpec {
+            hidden,
+            feed_forward,
+            heads,
+            kv_heads,
+            head_dim,
+            ..
+        } = self.spec;
+        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let names = self.spec.tensors;
+        Ok(Layer {
+            attn_norm: self.weight(names.attn_norm, &[hidden])?,
+            q: self.weight(names.q, &[hidden, q_width])?,
+            k: self.weight(names.k, &[hidden, kv_width])?,
+            v: self.weight(names.v, &[hidden, kv_width])?,
+            q_bias: self.optional(names.q_bias, &[q_width])?,
+            k_bias: self.optional(names.k_bias, &[kv_width])?,
+            v_bias: self.optional(names.v_bias, &[kv_width])?,
+            q_norm: self.optional(names.q_norm, &[head_dim])?,
+            k_norm: self.optional(names.k_norm, &[head_dim])?,
+            attn_output: self.weight(names.attn_output, &[q_width, hidden])?,
+            attn_output_bias: self.optional(names.attn_output_bias, &[hidden])?,
+            attn_post_norm: self.optional(names.attn_post_norm, &[hidden])?,
+            ffn_norm: self.weight(names.ffn_norm, &[hidden])?,
+            gate: self.weight(names.gate, &[hidden, feed_forward])?,
+            up: self.weight(names.up, &[hidden, feed_forward])?,
+            down: self.weight(names.down, &[feed_forward, hidden])?,
+            ffn_post_norm: self.optional(names.ffn_post_norm, &[hidden])?,
+        })
+    }
+
+    fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
+        self.loader.weight(&format!("{}{name}", self.prefix), shape)
+    }
+
+    fn optional(
+        &mut self,
+        name: Option<&str>,
+        shape: &[usize],
+    ) -> Result<Option<B::Weight>, ModelError> {
+        name.map(|name| self.weight(name, shape)).transpose()
+    }
+}
