@@ -1,0 +1,57 @@
+//! A request that has passed every check: what `prepare` makes and `submit` takes.
+
+use std::sync::Arc;
+
+use crate::sampling::Sampling;
+
+/// A prompt in tokens with its sampling, checked against the model and the context.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub(crate) prompt: Arc<[u32]>,
+    pub(crate) sampling: Sampling,
+    /// The most tokens to generate: what was asked, less what the context does not hold.
+    pub(crate) max_new: u32,
+    pub(crate) seed: u64,
+}
+
+impl Request {
+    /// Tokens of the prompt.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> u32 {
+        u32::try_from(self.prompt.len()).expect("a prompt fits the context")
+    }
+
+    /// The prompt itself.
+    #[must_use]
+    pub fn prompt(&self) -> &[u32] {
+        &self.prompt
+    }
+
+    /// The most tokens that will be generated.
+    #[must_use]
+    pub fn max_new_tokens(&self) -> u32 {
+        self.max_new
+    }
+
+    /// The seed in force, given or drawn.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The same request with other random numbers, for several answers to one prompt.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+}
+
+/// A prompt that is not a conversation.
+#[derive(Debug, Clone)]
+pub enum PromptInput {
+    /// Text, tokenised as it is; control tokens in it stay text.
+    Text(String),
+    /// Token ids.
+    Tokens(Vec<u32>),
+}
