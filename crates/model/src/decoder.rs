@@ -2,7 +2,7 @@
 
 use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape};
 
-use crate::spec::DecoderSpec;
+use crate::spec::{DecoderSpec, LayerSpec};
 use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
 
 /// A decoder-only transformer on backend `B`.
@@ -105,48 +105,16 @@ impl<B: Backend> Model for Decoder<B> {
     fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let memory = self.memory.as_mut().expect("reserve comes before forward");
         check(batch, &memory.limits, self.spec.vocab);
-        let (spec, weights, backend) = (&self.spec, &self.weights, &mut self.backend);
         self.logit_rows = batch.logit_rows.len();
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let all = &mut memory.all;
-        backend.embed(
-            &mut all.x,
-            &weights.embedding,
-            &batch.tokens,
-            spec.embedding_scale,
-        );
-        backend.rms_norm(
-            &mut all.normed,
-            &all.x,
-            &weights.layers[0].attn_norm,
-            spec.eps,
-            batch.len(),
-        );
-        for (i, layer) in weights.layers.iter().enumerate() {
-            memory.attention(backend, spec, i, layer, batch);
-            let Memory { all, wanted, .. } = memory;
-            match weights.layers.get(i + 1) {
-                Some(next) => all.finish_layer(backend, spec, layer, &next.attn_norm, batch.len()),
-                None if self.logit_rows > 0 => {
-                    backend.select_rows(&mut wanted.attn, &all.attn, &batch.logit_rows);
-                    backend.select_rows(&mut wanted.x, &all.x, &batch.logit_rows);
-                    wanted.finish_layer(
-                        backend,
-                        spec,
-                        layer,
-                        &weights.output_norm,
-                        self.logit_rows,
-                    );
-                }
-                None => {}
+        if !batch.is_empty() {
+            let (backend, spec, weights) = (&mut self.backend, &self.spec, &self.weights);
+            Pass {
+                backend,
+                spec,
+                weights,
+                batch,
             }
-        }
-        if self.logit_rows > 0 {
-            let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-            let Memory { wanted, logits, .. } = memory;
-            backend.matmul(&mut [(output, logits)], &wanted.normed, self.logit_rows);
+            .run(memory);
         }
         Ok(())
     }
@@ -180,19 +148,63 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-impl<B: Backend> Memory<B> {
-    /// `all.attn` = attention of layer `index` over `all.normed`; the rows' keys and values go to their slots.
-    fn attention(
-        &mut self,
-        backend: &mut B,
-        spec: &DecoderSpec,
-        index: usize,
-        layer: &Layer<B>,
-        batch: &Batch,
-    ) {
+/// One forward pass.
+struct Pass<'a, B: Backend> {
+    backend: &'a mut B,
+    spec: &'a DecoderSpec,
+    weights: &'a Weights<B>,
+    batch: &'a Batch,
+}
+
+impl<B: Backend> Pass<'_, B> {
+    fn run(mut self, memory: &mut Memory<B>) {
         let Self {
-            kv, q, k, v, all, ..
+            spec,
+            weights,
+            batch,
+            ..
         } = self;
+        let (n, wanted_rows) = (batch.len(), batch.logit_rows.len());
+        let x = &mut memory.all.x;
+        self.backend
+            .embed(x, &weights.embedding, &batch.tokens, spec.embedding_scale);
+        let first_norm = &weights.layers[0].attn_norm;
+        self.backend
+            .rms_norm(&mut memory.all.normed, x, first_norm, spec.eps, n);
+        for (i, layer) in weights.layers.iter().enumerate() {
+            self.attention(memory, i, layer);
+            if let Some(next) = weights.layers.get(i + 1) {
+                self.finish_layer(&mut memory.all, layer, &next.attn_norm, n);
+            } else if wanted_rows > 0 {
+                let Memory {
+                    all,
+                    wanted,
+                    logits,
+                    ..
+                } = &mut *memory;
+                self.backend
+                    .select_rows(&mut wanted.attn, &all.attn, &batch.logit_rows);
+                self.backend
+                    .select_rows(&mut wanted.x, &all.x, &batch.logit_rows);
+                self.finish_layer(wanted, layer, &weights.output_norm, wanted_rows);
+                let output = weights.output.as_ref().unwrap_or(&weights.embedding);
+                self.backend
+                    .matmul(&mut [(output, logits)], &wanted.normed, wanted_rows);
+            }
+        }
+    }
+
+    /// `all.attn` = attention of layer `index` over `all.normed`; the rows' keys and values go to their slots.
+    fn attention(&mut self, memory: &mut Memory<B>, index: usize, layer: &Layer<B>) {
+        let Self {
+            backend,
+            spec,
+            batch,
+            ..
+        } = self;
+        let Memory {
+            kv, q, k, v, all, ..
+        } = memory;
         let n = batch.len();
         backend.matmul(
             &mut [(&layer.q, q), (&layer.k, k), (&layer.v, v)],
@@ -208,12 +220,12 @@ impl<B: Backend> Memory<B> {
                 backend.add_bias(x, bias, n);
             }
         }
-        let rope = &spec.ropes[spec.layers[index].rope];
+        let LayerSpec { window, rope } = spec.layers[index];
         for (x, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
             if let Some(norm) = norm {
                 backend.rms_norm_heads(x, norm, spec.eps, n);
             }
-            backend.rope(x, &batch.positions, rope);
+            backend.rope(x, &batch.positions, &spec.ropes[rope]);
         }
         backend.kv_write(kv, index, k, v, &batch.slots);
         let attention = AttentionSpec {
@@ -221,41 +233,28 @@ impl<B: Backend> Memory<B> {
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
             scale: spec.attention_scale,
-            window: spec.layers[index].window,
+            window,
         };
         backend.attention(&mut all.attn, q, kv, index, &attention, batch);
-    }
-}
-
-impl<B: Backend> Stream<B> {
-    fn new(backend: &mut B, spec: &DecoderSpec, rows: usize) -> Result<Self, ModelError> {
-        Ok(Self {
-            x: backend.buffer(rows, spec.hidden)?,
-            normed: backend.buffer(rows, spec.hidden)?,
-            delta: backend.buffer(rows, spec.hidden)?,
-            attn: backend.buffer(rows, spec.heads * spec.head_dim)?,
-            gate: backend.buffer(rows, spec.feed_forward)?,
-            up: backend.buffer(rows, spec.feed_forward)?,
-        })
     }
 
     /// Adds attention's output and then the feed-forward layer to `x`; `normed` = `x` as what follows wants it.
     fn finish_layer(
         &mut self,
-        backend: &mut B,
-        spec: &DecoderSpec,
+        stream: &mut Stream<B>,
         layer: &Layer<B>,
         next_norm: &B::Weight,
         n: usize,
     ) {
-        let Self {
+        let Self { backend, spec, .. } = self;
+        let Stream {
             x,
             normed,
             delta,
             attn,
             gate,
             up,
-        } = self;
+        } = stream;
         backend.matmul(&mut [(&layer.attn_output, delta)], attn, n);
         if let Some(bias) = &layer.attn_output_bias {
             backend.add_bias(delta, bias, n);
@@ -272,6 +271,19 @@ impl<B: Backend> Stream<B> {
             backend.rms_norm_heads(delta, norm, spec.eps, n);
         }
         backend.add_rms_norm(normed, x, delta, next_norm, spec.eps, n);
+    }
+}
+
+impl<B: Backend> Stream<B> {
+    fn new(backend: &mut B, spec: &DecoderSpec, rows: usize) -> Result<Self, ModelError> {
+        Ok(Self {
+            x: backend.buffer(rows, spec.hidden)?,
+            normed: backend.buffer(rows, spec.hidden)?,
+            delta: backend.buffer(rows, spec.hidden)?,
+            attn: backend.buffer(rows, spec.heads * spec.head_dim)?,
+            gate: backend.buffer(rows, spec.feed_forward)?,
+            up: backend.buffer(rows, spec.feed_forward)?,
+        })
     }
 }
 

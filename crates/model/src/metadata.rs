@@ -1,5 +1,7 @@
 //! Metadata under an architecture's prefix, with errors that name the key.
 
+use std::fmt::Display;
+
 use andante_gguf::{GgufFile, Metadata};
 
 use crate::ModelError;
@@ -88,7 +90,7 @@ impl<'a> Keys<'a> {
     pub(crate) fn refuse(
         &self,
         suffix: &str,
-        found: impl ToString,
+        found: impl Display,
         expected: impl Into<String>,
     ) -> ModelError {
         ModelError::Metadata {
