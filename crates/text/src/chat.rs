@@ -1,0 +1,88 @@
+//! A conversation as every wire format delivers it: neutral between HTTP APIs and templates.
+
+use serde_json::{Map, Value};
+
+/// What a chat template renders.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChatRequest {
+    /// The conversation, oldest message first.
+    pub messages: Vec<Message>,
+    /// Tool definitions as JSON, in the `{"type": "function", "function": {…}}` form that templates expect.
+    pub tools: Vec<Value>,
+    /// Further template variables (`chat_template_kwargs`, for example `enable_thinking`).
+    pub template_args: Map<String, Value>,
+    /// Whether the prompt ends with the opening of the assistant's next message.
+    pub add_generation_prompt: bool,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// The text; absent in messages that only call tools.
+    pub content: Option<String>,
+    /// The speaker's name, or the tool's.
+    pub name: Option<String>,
+    /// What the model thought before it answered (`reasoning_content`).
+    pub reasoning: Option<String>,
+    /// Calls that the assistant made.
+    pub tool_calls: Vec<ToolCall>,
+    /// The call that a tool message answers.
+    pub tool_call_id: Option<String>,
+}
+
+impl Message {
+    /// A message that is only text.
+    #[must_use]
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: Some(content.into()),
+            name: None,
+            reasoning: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+        }
+    }
+}
+
+/// One tool call of an assistant message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Identifies the call; the tool's answer repeats it.
+    pub id: Option<String>,
+    /// The function's name.
+    pub name: String,
+    /// The arguments, JSON text; text that is not JSON is passed on as a string.
+    pub arguments: String,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions of the operator.
+    System,
+    /// Instructions of the developer; rendered as system where the template knows no such role.
+    Developer,
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool's result.
+    Tool,
+}
+
+impl Role {
+    /// The name that templates and APIs use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Developer => "developer",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
