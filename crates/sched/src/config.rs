@@ -107,7 +107,11 @@ impl Config {
 /// T_stall for a machine whose one-row decode step takes `decode_step_us`: 100 ms, or four decode steps where those
 /// are slow.
 pub fn default_stall_us(decode_step_us: u64) -> u64 {
-    if decode_step_us <= 25_000 { 100_000 } else { 4 * decode_step_us }
+    if decode_step_us <= 25_000 {
+        100_000
+    } else {
+        4 * decode_step_us
+    }
 }
 
 impl fmt::Display for Config {

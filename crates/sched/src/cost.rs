@@ -52,3 +52,104 @@ impl Default for CostModel {
         }
     }
 }
+
+/// What a step holds, as far as its duration depends on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// R: decode rows.
+    pub(crate) rows: u32,
+    /// Σctx: their contexts.
+    pub(crate) context: u64,
+    /// P: prefill tokens.
+    pub(crate) tokens: u64,
+    /// Σq(p+(q+1)/2): tokens attended to by them.
+    pub(crate) attended: u64,
+}
+
+/// The kinds of steps that have an intercept of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Regime {
+    Decode,
+    Prefill,
+    Mixed,
+}
+
+impl Shape {
+    /// Adds `tokens` tokens of a prompt from position `start`.
+    pub(crate) fn add_range(&mut self, start: u32, tokens: u32) {
+        self.tokens += u64::from(tokens);
+        self.attended += attended(start, tokens);
+    }
+
+    pub(crate) fn regime(self) -> Regime {
+        match (self.rows, self.tokens) {
+            (_, 0) => Regime::Decode,
+            (0, _) => Regime::Prefill,
+            _ => Regime::Mixed,
+        }
+    }
+}
+
+/// Row `i` of a range attends to `start + i + 1` tokens.
+fn attended(start: u32, tokens: u32) -> u64 {
+    let (start, tokens) = (u64::from(start), u64::from(tokens));
+    tokens * start + tokens * (tokens + 1) / 2
+}
+
+impl CostModel {
+    /// T̂ in whole µs, rounded down.
+    pub(crate) fn step_us(&self, shape: Shape) -> i64 {
+        self.regime_us(shape.regime(), shape)
+    }
+
+    /// T̂ of a step of the given kind, even when it holds no such rows.
+    pub(crate) fn regime_us(&self, regime: Regime, shape: Shape) -> i64 {
+        let sum = i128::from(self.intercept(regime))
+            + i128::from(self.row) * i128::from(shape.rows)
+            + i128::from(self.context) * i128::from(shape.context)
+            + i128::from(self.token) * i128::from(shape.tokens)
+            + i128::from(self.attend) * i128::from(shape.attended);
+        saturate(sum >> FRACTION_BITS)
+    }
+
+    /// ΔT of `tokens` prompt tokens from position `start`.
+    pub(crate) fn range(&self, start: u32, tokens: u32) -> Fixed {
+        let sum = i128::from(self.token) * i128::from(tokens)
+            + i128::from(self.attend) * i128::from(attended(start, tokens));
+        saturate(sum)
+    }
+
+    /// The most tokens from position `start`, at most `most`, whose ΔT fits `room`.
+    pub(crate) fn tokens_within(&self, room: Fixed, start: u32, most: u32) -> u32 {
+        let (mut low, mut high) = (0, most);
+        if high > 0 && self.range(start, 1) > room {
+            return 0;
+        }
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if self.range(start, middle) <= room {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    fn intercept(&self, regime: Regime) -> Fixed {
+        match regime {
+            Regime::Decode => self.decode,
+            Regime::Prefill => self.prefill,
+            Regime::Mixed => self.mixed,
+        }
+    }
+}
+
+fn saturate(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Whole microseconds in fixed point.
+pub(crate) fn fixed(us: i64) -> Fixed {
+    us.saturating_mul(1 << FRACTION_BITS)
+}

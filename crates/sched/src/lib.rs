@@ -6,10 +6,20 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod config;
 mod cost;
+mod estimate;
+mod policy;
+mod prefix;
+mod queue;
+mod scheduler;
+mod sequence;
+mod stats;
 mod step;
 
 pub use config::{Config, Mode, Profile, default_stall_us};
 pub use cost::{CostModel, FRACTION_BITS, Fixed, micros, nanos};
+pub use scheduler::Scheduler;
+pub use stats::{BlockStats, Stats, Violations};
 pub use step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};

@@ -21,7 +21,7 @@ pub struct Admission<'a> {
 /// One forward pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Echoed by `Scheduler::complete`.
+    /// Echoed by [`Scheduler::complete`](crate::Scheduler::complete).
     pub step_no: u64,
     /// Sequences that compute one row: their newest token, at position `tokens - 1`. In arrival order.
     pub decode: Vec<SeqId>,
@@ -53,7 +53,7 @@ pub struct Prefill {
 /// What the engine shall do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan<'a> {
-    /// Run this pass, then call `Scheduler::complete`.
+    /// Run this pass, then call [`Scheduler::complete`](crate::Scheduler::complete).
     Step(&'a Step),
     /// A decoder is about to become ready: plan again at `until_us`, or as soon as every active decoder is ready.
     Wait {
@@ -71,7 +71,7 @@ pub enum Outcome {
     Prefilled,
     /// This token was generated; the sequence is ready for its next row (or finished, at `max_new` tokens).
     Token(u32),
-    /// Computed, but the token is still being sampled elsewhere: `Scheduler::sampled` brings it.
+    /// Computed, but the token is still being sampled elsewhere: [`Scheduler::sampled`](crate::Scheduler::sampled) brings it.
     Sampling,
     /// The sequence has ended: end-of-generation token, stop string or length.
     Finish,

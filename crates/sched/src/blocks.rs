@@ -1,0 +1,159 @@
+//! KV blocks: who holds them, which are free, which are only cache.
+//!
+//! A block is *free* (nobody's, no content), *used* (held by one or more sequences, indexed or not) or *cached* (held by
+//! nobody, still in the prefix index). Cached blocks are evicted least recently used first. A sequence that holds a block
+//! holds all blocks before it, and releases the last one first, so a child always becomes cached before its parent and is
+//! evicted before it.
+
+use crate::prefix::{BlockId, NONE, PrefixIndex};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Blocks {
+    holders: Vec<u32>,
+    free: Vec<BlockId>,
+    cached: CachedList,
+    index: PrefixIndex,
+}
+
+impl Blocks {
+    pub(crate) fn new(blocks: u32, block_tokens: u32) -> Self {
+        Self {
+            holders: vec![0; blocks as usize],
+            free: (0..blocks).rev().collect(),
+            cached: CachedList::new(blocks),
+            index: PrefixIndex::new(blocks, block_tokens),
+        }
+    }
+
+    pub(crate) fn total(&self) -> u32 {
+        self.cached.nobody()
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        // At most `total` entries.
+        self.free.len() as u32
+    }
+
+    pub(crate) fn cached(&self) -> u32 {
+        self.cached.len
+    }
+
+    /// A block for one holder: a free one, or the least recently used cached one. Admission reserves every sequence's
+    /// blocks, so running out is a bug.
+    pub(crate) fn allocate(&mut self) -> BlockId {
+        let block = self
+            .free
+            .pop()
+            .or_else(|| self.evict())
+            .expect("blocks are reserved at admission");
+        self.holders[block as usize] = 1;
+        block
+    }
+
+    /// The block that holds `tokens` after `parent`, with one more holder.
+    pub(crate) fn adopt(&mut self, parent: BlockId, key: u64, tokens: &[u32]) -> Option<BlockId> {
+        let block = self.index.find(parent, key, tokens)?;
+        self.hold(block);
+        Some(block)
+    }
+
+    /// Whether [`adopt`](Self::adopt) would succeed; gives the block.
+    pub(crate) fn find(&self, parent: BlockId, key: u64, tokens: &[u32]) -> Option<BlockId> {
+        self.index.find(parent, key, tokens)
+    }
+
+    /// Enters a computed block into the index. When an equal one is there already, the caller gets that one in exchange.
+    pub(crate) fn publish(
+        &mut self,
+        block: BlockId,
+        parent: BlockId,
+        key: u64,
+        tokens: &[u32],
+    ) -> BlockId {
+        if let Some(equal) = self.index.find(parent, key, tokens) {
+            self.hold(equal);
+            self.release(block);
+            return equal;
+        }
+        self.index.insert(block, parent, key, tokens);
+        block
+    }
+
+    /// Gives up one hold. A sequence releases its last block first.
+    pub(crate) fn release(&mut self, block: BlockId) {
+        let holders = &mut self.holders[block as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            if self.index.contains(block) {
+                self.cached.push(block);
+            } else {
+                self.free.push(block);
+            }
+        }
+    }
+
+    fn hold(&mut self, block: BlockId) {
+        let holders = &mut self.holders[block as usize];
+        if *holders == 0 {
+            self.cached.remove(block);
+        }
+        *holders += 1;
+    }
+
+    fn evict(&mut self) -> Option<BlockId> {
+        let block = self.cached.oldest()?;
+        self.cached.remove(block);
+        self.index.remove(block);
+        Some(block)
+    }
+}
+
+/// Doubly linked list over block numbers, oldest first; the last entry of both arrays is the list's own.
+#[derive(Debug, Clone)]
+struct CachedList {
+    next: Vec<BlockId>,
+    previous: Vec<BlockId>,
+    len: u32,
+}
+
+impl CachedList {
+    fn new(blocks: u32) -> Self {
+        Self {
+            next: vec![blocks; blocks as usize + 1],
+            previous: vec![blocks; blocks as usize + 1],
+            len: 0,
+        }
+    }
+
+    /// The list's own entry, equal to the number of blocks.
+    fn nobody(&self) -> BlockId {
+        (self.next.len() - 1) as BlockId
+    }
+
+    fn oldest(&self) -> Option<BlockId> {
+        let first = self.next[self.nobody() as usize];
+        (first != self.nobody()).then_some(first)
+    }
+
+    fn push(&mut self, block: BlockId) {
+        let end = self.nobody();
+        let last = self.previous[end as usize];
+        self.next[last as usize] = block;
+        self.previous[block as usize] = last;
+        self.next[block as usize] = end;
+        self.previous[end as usize] = block;
+        self.len += 1;
+    }
+
+    fn remove(&mut self, block: BlockId) {
+        let (before, after) = (self.previous[block as usize], self.next[block as usize]);
+        self.next[before as usize] = after;
+        self.previous[after as usize] = before;
+        self.len -= 1;
+    }
+}
+
+/// The parent of block `k` in a sequence's table.
+pub(crate) fn parent(table: &[BlockId], k: usize) -> BlockId {
+    k.checked_sub(1).map_or(NONE, |before| table[before])
+}

@@ -1,0 +1,178 @@
+//! What the scheduler believes about costs: the fitted model, its error margin and how far it may be trusted.
+
+mod fit;
+
+use crate::config::Config;
+use crate::cost::{CostModel, Regime, Shape};
+use fit::Fit;
+
+/// Longest factor between measured and predicted time that is noise; above, something else held the machine.
+const DISTURBANCE: i64 = 3;
+
+/// After so many fitted samples of a regime its prediction is good enough to call a step disturbed.
+const LEARNT: u32 = 8;
+
+/// So many disturbed steps in a row are no disturbance but a changed machine.
+const CHANGED: u32 = 8;
+
+/// How much of its value the margin moves down for each sample below it; up is 19 times as much, so that it settles where
+/// 95 % are below.
+const MARGIN_STEP: i64 = 512;
+
+/// Bounds of the margin, permille: an estimate that is too high is the fit's to mend, and so is one that is far too low.
+const MARGINS: std::ops::RangeInclusive<i64> = 1000..=2000;
+
+/// One intercept's regime.
+#[derive(Debug, Clone)]
+struct Standing {
+    /// r95, in 1/1024 permille: 95 % of the steps took at most this times their prediction.
+    margin: i64,
+    /// q_ok: prefill tokens of a step that are known to fit the budget.
+    trusted: u32,
+    samples: u32,
+    disturbed_in_a_row: u32,
+}
+
+/// Cost model, margins and trust regions.
+#[derive(Debug, Clone)]
+pub(crate) struct Estimate {
+    model: CostModel,
+    /// `None`: the model is given and exact.
+    fit: Option<Fit>,
+    standings: [Standing; 3],
+    disturbances: u64,
+    q_min: u32,
+    q_max: u32,
+    efficiency_permille: u32,
+}
+
+/// How a measured step compares with its prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Fitted.
+    Normal,
+    /// Far too slow for its shape: counted, not fitted.
+    Disturbed,
+}
+
+impl Estimate {
+    pub(crate) fn new(config: &Config) -> Self {
+        let standing = Standing {
+            margin: MARGINS.start() << 10,
+            trusted: config.q_min.max(1),
+            samples: 0,
+            disturbed_in_a_row: 0,
+        };
+        Self {
+            model: config.cost,
+            fit: (!config.fixed_cost).then(|| Fit::new(&config.cost)),
+            standings: [standing.clone(), standing.clone(), standing],
+            disturbances: 0,
+            q_min: config.q_min.max(1),
+            q_max: config.q_max.max(config.q_min).max(1),
+            efficiency_permille: config.efficiency_permille.min(990),
+        }
+    }
+
+    pub(crate) fn model(&self) -> &CostModel {
+        &self.model
+    }
+
+    pub(crate) fn disturbances(&self) -> u64 {
+        self.disturbances
+    }
+
+    /// r95 of a regime, permille.
+    pub(crate) fn margin_permille(&self, regime: Regime) -> i64 {
+        self.standings[regime as usize].margin >> 10
+    }
+
+    /// r95 of all regimes, permille: D, P, M.
+    pub(crate) fn margins(&self) -> [u32; 3] {
+        // At most the upper bound.
+        [Regime::Decode, Regime::Prefill, Regime::Mixed]
+            .map(|regime| self.margin_permille(regime) as u32)
+    }
+
+    /// What may be planned, in predicted time, so that 95 % of the steps fit `budget_us`.
+    pub(crate) fn planned(&self, regime: Regime, budget_us: i64) -> i64 {
+        budget_us * 1000 / self.margin_permille(regime)
+    }
+
+    /// Most prefill tokens of a step.
+    pub(crate) fn most_tokens(&self, regime: Regime) -> u32 {
+        match self.fit {
+            Some(_) => self.standings[regime as usize].trusted.min(self.q_max),
+            None => self.q_max,
+        }
+    }
+
+    /// Fewest prefill tokens that are worth a step: `q_min`, or what makes the given part of the time per-token time,
+    /// `η/(1−η)·a/b`. Where steps mix, only the cost of mixing counts as `a`: the decode rows run anyway.
+    pub(crate) fn floor_tokens(&self, regime: Regime) -> u32 {
+        let model = &self.model;
+        let fixed = match regime {
+            Regime::Mixed => (model.mixed - model.decode).max(0),
+            Regime::Prefill | Regime::Decode => model.prefill,
+        };
+        let part = i128::from(self.efficiency_permille);
+        let efficient = i128::from(fixed) * part / (1000 - part) / i128::from(model.token.max(1));
+        let efficient = u32::try_from(efficient).unwrap_or(u32::MAX);
+        self.q_min.max(efficient.min(self.most_tokens(regime)))
+    }
+
+    /// Learns from a step that took `elapsed_us` of a budget of `budget_us`.
+    pub(crate) fn observe(&mut self, shape: Shape, budget_us: i64, elapsed_us: u64) -> Verdict {
+        let Some(fit) = &mut self.fit else {
+            return Verdict::Normal;
+        };
+        let elapsed = i64::try_from(elapsed_us.max(1)).unwrap_or(i64::MAX);
+        let predicted = self.model.step_us(shape).max(1);
+        let standing = &mut self.standings[shape.regime() as usize];
+        if standing.samples >= LEARNT && elapsed / DISTURBANCE > predicted {
+            self.disturbances += 1;
+            standing.disturbed_in_a_row += 1;
+            if standing.disturbed_in_a_row < CHANGED {
+                return Verdict::Disturbed;
+            }
+            standing.samples = 0;
+            fit.forget(shape.regime());
+        }
+        standing.disturbed_in_a_row = 0;
+        standing.samples = standing.samples.saturating_add(1);
+        standing.learn_margin(elapsed, predicted);
+        standing.learn_trust(shape.tokens, budget_us, elapsed, self.q_min);
+        self.model = fit.add(shape, elapsed);
+        Verdict::Normal
+    }
+}
+
+impl Standing {
+    fn learn_margin(&mut self, elapsed_us: i64, predicted_us: i64) {
+        let ratio = i128::from(elapsed_us) * (1000 << 10) / i128::from(predicted_us);
+        let step = self.margin / MARGIN_STEP;
+        self.margin += if ratio > i128::from(self.margin) {
+            19 * step
+        } else {
+            -step
+        };
+        self.margin = self
+            .margin
+            .clamp(MARGINS.start() << 10, MARGINS.end() << 10);
+    }
+
+    /// A step of `k·q` tokens takes at most `k` times as long as one of `q` tokens (its fixed cost is not negative), so
+    /// `q·budget/elapsed` tokens fit. At most doubled, so that one lucky measurement does little.
+    fn learn_trust(&mut self, tokens: u64, budget_us: i64, elapsed_us: i64, q_min: u32) {
+        if tokens == 0 {
+            return;
+        }
+        let fitting = i128::from(tokens) * i128::from(budget_us) / i128::from(elapsed_us);
+        let fitting = u32::try_from(fitting.min(2 * i128::from(tokens))).unwrap_or(u32::MAX);
+        self.trusted = if elapsed_us <= budget_us {
+            self.trusted.max(fitting)
+        } else {
+            self.trusted.min(fitting).max(q_min)
+        };
+    }
+}

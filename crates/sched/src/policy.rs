@@ -1,0 +1,351 @@
+//! The policy: decode rows first, then as many prompt tokens as the time budget allows.
+//!
+//! The stall-free mixed step of Sarathi-Serve (arXiv 2403.02310) with a budget in time instead of tokens; where a backend
+//! cannot mix, prefill turns and decode turns alternate. Pure: sees counts and costs, remembers three values.
+
+use crate::config::{Config, Mode};
+use crate::cost::{Fixed, Regime, Shape, fixed};
+use crate::estimate::Estimate;
+
+/// A prompt that may be given tokens in this step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    /// The caller's name for it.
+    pub(crate) slot: u32,
+    /// Tokens computed.
+    pub(crate) start: u32,
+    /// Tokens still to compute.
+    pub(crate) remaining: u32,
+    /// Candidate that is computing its next block already: it waits for that one and lends it its rank. Its own index
+    /// if there is none.
+    pub(crate) leader: usize,
+}
+
+/// What the policy decides about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    /// Prompts in arrival order.
+    pub(crate) prompts: &'a [Candidate],
+    /// Ready decoders.
+    pub(crate) ready: Shape,
+    /// Ready and busy decoders.
+    pub(crate) active: u32,
+    /// What things cost.
+    pub(crate) estimate: &'a Estimate,
+}
+
+/// A decision; its prompt ranges are in [`Policy::parts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing can run.
+    Idle,
+    /// Give busy decoders a moment to become ready.
+    Wait,
+    /// Run a step.
+    Step {
+        /// All ready decoders run.
+        decode: bool,
+        /// The prompt range is the smallest allowed one, taken because the budget had no room for it.
+        forced: bool,
+    },
+}
+
+/// Tokens given to a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Index into [`View::prompts`].
+    pub(crate) prompt: usize,
+    /// At least 1.
+    pub(crate) tokens: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    mode: Mode,
+    t_stall_us: i64,
+    t_idle_us: i64,
+    oldest_permille: u32,
+    share_permille: Option<u32>,
+    may_wait: bool,
+    /// A wait for a busy decoder is allowed: at most one per step boundary.
+    reservation: bool,
+    /// The last step was a prefill turn; the next one belongs to the ready decoders.
+    decode_owed: bool,
+    /// Time that prefill may still take from the decoders, when it has a share.
+    credit: Fixed,
+    parts: Vec<Part>,
+    /// Scratch: prompts, shortest first.
+    order: Vec<usize>,
+}
+
+impl Policy {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            mode: config.mode,
+            t_stall_us: budget(config.t_stall_us),
+            t_idle_us: budget(config.t_idle_us),
+            oldest_permille: config.oldest_permille.min(1000),
+            share_permille: config.prefill_share_permille.map(|share| share.min(999)),
+            may_wait: config.wait_us > 0,
+            reservation: false,
+            decode_owed: false,
+            credit: 0,
+            // One for each prompt; never grows.
+            parts: Vec::with_capacity(config.slots as usize),
+            order: Vec::with_capacity(config.slots as usize),
+        }
+    }
+
+    /// The prompt ranges of the last decision.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Budget of a step, µs.
+    pub(crate) fn budget_us(&self, contended: bool) -> i64 {
+        if contended {
+            self.t_stall_us
+        } else {
+            self.t_idle_us
+        }
+    }
+
+    pub(crate) fn decide(&mut self, view: View<'_>) -> Turn {
+        self.parts.clear();
+        if view.prompts.is_empty() && view.ready.rows == 0 {
+            return Turn::Idle;
+        }
+        if self.may_wait && self.reservation && view.ready.rows < view.active {
+            self.reservation = false;
+            return Turn::Wait;
+        }
+        self.reservation = true;
+        if view.prompts.is_empty() || view.active == 0 {
+            // The contention is over: no debt is carried, no credit hoarded.
+            self.credit = 0;
+        }
+        if view.prompts.is_empty() {
+            return Turn::Step {
+                decode: true,
+                forced: false,
+            };
+        }
+        match self.mode {
+            Mode::Mix if view.ready.rows > 0 => self.mixed_step(view),
+            Mode::HandOff if view.ready.rows > 0 && (self.decode_owed || self.credit < 0) => {
+                self.decode_owed = false;
+                self.credit = self
+                    .credit
+                    .saturating_add(self.earned(view.estimate.model().step_us(view.ready)));
+                Turn::Step {
+                    decode: true,
+                    forced: false,
+                }
+            }
+            _ => self.prefill_turn(view),
+        }
+    }
+
+    /// All ready decoders and what prefill fits beside them.
+    fn mixed_step(&mut self, view: View<'_>) -> Turn {
+        let model = view.estimate.model();
+        let decode_us = model.step_us(view.ready);
+        let base_us = model.regime_us(Regime::Mixed, view.ready);
+        let stall = fixed(self.t_stall_us);
+        let mut room = fixed(view.estimate.planned(Regime::Mixed, self.t_stall_us) - base_us);
+        if self.share_permille.is_some() {
+            self.credit = self.credit.saturating_add(self.earned(decode_us));
+            if self.credit < stall {
+                room = room.min(self.credit - fixed(base_us - decode_us));
+            }
+        }
+        self.allocate(view, Regime::Mixed, room);
+        let forced = self.below_floor(view, Regime::Mixed);
+        if forced {
+            self.force_floor(view, Regime::Mixed);
+            let needed = self.parts_cost(view) + fixed(base_us - decode_us);
+            if self.share_permille.is_some() && self.credit < needed {
+                self.parts.clear();
+                return Turn::Step {
+                    decode: true,
+                    forced: false,
+                };
+            }
+        }
+        if self.share_permille.is_some() {
+            let step_us = model.regime_us(Regime::Mixed, self.shape(view, view.ready));
+            self.credit = (self.credit - fixed(step_us - decode_us)).clamp(-stall, stall);
+        }
+        Turn::Step {
+            decode: true,
+            forced,
+        }
+    }
+
+    /// Prompts alone: nobody is decoding, no decoder is ready, or the backend cannot mix and it is prefill's turn.
+    fn prefill_turn(&mut self, view: View<'_>) -> Turn {
+        let contended = view.active > 0;
+        let model = view.estimate.model();
+        let planned_us = view
+            .estimate
+            .planned(Regime::Prefill, self.budget_us(contended));
+        let base_us = model.regime_us(Regime::Prefill, Shape::default());
+        self.allocate(view, Regime::Prefill, fixed(planned_us - base_us));
+        let forced = if contended {
+            self.below_floor(view, Regime::Prefill)
+        } else {
+            self.parts.is_empty()
+        };
+        if forced {
+            self.force_floor(view, Regime::Prefill);
+        }
+        if contended {
+            self.decode_owed = true;
+            if self.share_permille.is_some() {
+                let cost = fixed(model.step_us(self.shape(view, Shape::default())));
+                let most = fixed(self.t_stall_us.max(self.floor_step_us(view)));
+                self.credit = (self.credit - cost).max(-most);
+            }
+        }
+        Turn::Step {
+            decode: false,
+            forced,
+        }
+    }
+
+    /// Shares `room` between the shortest prompt and the oldest, then gives what they leave to the rest, shortest first.
+    fn allocate(&mut self, view: View<'_>, regime: Regime, room: Fixed) {
+        if room <= 0 {
+            return;
+        }
+        let (short, old) = (shortest(view.prompts), view.prompts[0].leader);
+        let most = view.estimate.most_tokens(regime);
+        let mut left = Left { room, tokens: most };
+        if short != old {
+            let part = 1000 - self.oldest_permille;
+            let share = i128::from(room) * i128::from(part) / 1000;
+            let tokens = u64::from(most) * u64::from(part) / 1000;
+            // Both are parts of values of the same types.
+            self.give(
+                view,
+                short,
+                Left {
+                    room: share as Fixed,
+                    tokens: tokens as u32,
+                },
+                &mut left,
+            );
+        }
+        self.give(view, old, left, &mut left);
+        if left.room < view.estimate.model().range(0, 1) {
+            return;
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend((0..view.prompts.len()).filter(|&index| view.prompts[index].leader == index));
+        order.sort_unstable_by_key(|&index| (view.prompts[index].remaining, index));
+        for &prompt in &order {
+            if left.room <= 0 || left.tokens == 0 {
+                break;
+            }
+            self.give(view, prompt, left, &mut left);
+        }
+        self.order = order;
+    }
+
+    /// Gives `prompt` as many more tokens as fit `limit`, and takes them from `left`.
+    fn give(&mut self, view: View<'_>, prompt: usize, limit: Left, left: &mut Left) {
+        let candidate = view.prompts[prompt];
+        let model = view.estimate.model();
+        let given = self.parts.iter().position(|part| part.prompt == prompt);
+        let had = given.map_or(0, |index| self.parts[index].tokens);
+        let start = candidate.start + had;
+        let tokens = model.tokens_within(
+            limit.room,
+            start,
+            limit.tokens.min(candidate.remaining - had),
+        );
+        if tokens == 0 {
+            return;
+        }
+        match given {
+            Some(index) => self.parts[index].tokens += tokens,
+            None => self.parts.push(Part { prompt, tokens }),
+        }
+        left.room -= model.range(start, tokens);
+        left.tokens -= tokens;
+    }
+
+    /// Whether the parts are crumbs: together fewer tokens than the smallest allowed range.
+    fn below_floor(&self, view: View<'_>, regime: Regime) -> bool {
+        let tokens: u32 = self.parts.iter().map(|part| part.tokens).sum();
+        tokens < floor(view, regime).tokens
+    }
+
+    fn force_floor(&mut self, view: View<'_>, regime: Regime) {
+        self.parts.clear();
+        self.parts.push(floor(view, regime));
+    }
+
+    /// ΔT of the parts.
+    fn parts_cost(&self, view: View<'_>) -> Fixed {
+        let cost = |part: &Part| {
+            view.estimate
+                .model()
+                .range(view.prompts[part.prompt].start, part.tokens)
+        };
+        self.parts.iter().map(cost).sum()
+    }
+
+    fn floor_step_us(&self, view: View<'_>) -> i64 {
+        let floor = floor(view, Regime::Prefill);
+        let mut shape = Shape::default();
+        shape.add_range(view.prompts[floor.prompt].start, floor.tokens);
+        view.estimate.model().step_us(shape)
+    }
+
+    /// `shape` and the parts.
+    fn shape(&self, view: View<'_>, mut shape: Shape) -> Shape {
+        for part in &self.parts {
+            shape.add_range(view.prompts[part.prompt].start, part.tokens);
+        }
+        shape
+    }
+
+    /// Credit earned by a decode step of `us`.
+    fn earned(&self, us: i64) -> Fixed {
+        let share = i128::from(self.share_permille.unwrap_or(0));
+        let earned = i128::from(fixed(us)) * share / (1000 - share);
+        i64::try_from(earned).unwrap_or(Fixed::MAX)
+    }
+}
+
+/// What of a step's budget is not given away yet.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    room: Fixed,
+    tokens: u32,
+}
+
+/// The smallest range worth a step, for the shortest prompt.
+fn floor(view: View<'_>, regime: Regime) -> Part {
+    let prompt = shortest(view.prompts);
+    Part {
+        prompt,
+        tokens: view
+            .estimate
+            .floor_tokens(regime)
+            .min(view.prompts[prompt].remaining),
+    }
+}
+
+/// The prompt with the least left to compute, the earlier one of equals; or the one that it waits for.
+fn shortest(prompts: &[Candidate]) -> usize {
+    let shortest = (0..prompts.len()).min_by_key(|&index| (prompts[index].remaining, index));
+    prompts[shortest.expect("there is a prompt")].leader
+}
+
+/// Budgets above an hour are an hour and more: far from overflow in fixed point.
+fn budget(us: u64) -> i64 {
+    i64::from(u32::try_from(us).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,601 @@
+//! The scheduler's face: events in, plans out, completions in.
+
+use std::collections::BTreeMap;
+
+use crate::blocks::Blocks;
+use crate::config::Config;
+use crate::cost::Shape;
+use crate::estimate::{Estimate, Verdict};
+use crate::policy::{Candidate, Policy, Turn, View};
+use crate::queue::Queue;
+use crate::sequence::{Phase, Sequence};
+use crate::stats::{BlockStats, Stats, Violations};
+use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};
+
+/// Index into the resident sequences.
+type Slot = u32;
+
+/// Decides what runs next.
+///
+/// One owner calls [`plan`](Self::plan), runs the step, calls [`complete`](Self::complete), and tells events in between.
+/// Every sequence is queued, then resident in a slot with its blocks reserved, then gone.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    config: Config,
+    policy: Policy,
+    estimate: Estimate,
+    queue: Queue,
+    residents: Vec<Option<Sequence>>,
+    /// Occupied slots in order of arrival.
+    order: Vec<Slot>,
+    /// Live ids: queued (`None`) or resident.
+    places: BTreeMap<SeqId, Option<Slot>>,
+    blocks: Blocks,
+    /// Sum of the residents' needs.
+    reserved: u32,
+    arrivals: u64,
+    step: Step,
+    in_flight: bool,
+    /// Slots of the step's decode rows, then of its prompt ranges.
+    rows: Vec<Slot>,
+    shape: Shape,
+    /// Scratch.
+    prompts: Vec<Candidate>,
+    keys: Vec<Option<u64>>,
+    ended: Vec<SeqId>,
+    counts: Counts,
+}
+
+/// What only [`Stats`] needs.
+#[derive(Debug, Clone, Default)]
+struct Counts {
+    prefill_tokens: u64,
+    cached_tokens: u64,
+    decode_tokens: u64,
+    steps: u64,
+    predicted_us: u64,
+    actual_us: u64,
+    failed: u64,
+    violations: Violations,
+}
+
+impl Scheduler {
+    /// # Panics
+    /// If there are no slots, no blocks or no tokens in a block.
+    pub fn new(config: Config) -> Self {
+        assert!(
+            config.slots > 0 && config.blocks > 0 && config.block_tokens > 0,
+            "empty configuration"
+        );
+        let slots = config.slots as usize;
+        Self {
+            policy: Policy::new(&config),
+            estimate: Estimate::new(&config),
+            queue: Queue::default(),
+            residents: vec![None; slots],
+            order: Vec::with_capacity(slots),
+            places: BTreeMap::new(),
+            blocks: Blocks::new(config.blocks, config.block_tokens),
+            reserved: 0,
+            arrivals: 0,
+            step: Step {
+                decode: Vec::with_capacity(slots),
+                prefill: Vec::with_capacity(slots),
+                ..Step::default()
+            },
+            in_flight: false,
+            rows: Vec::with_capacity(slots),
+            shape: Shape::default(),
+            prompts: Vec::with_capacity(slots),
+            keys: Vec::with_capacity(slots),
+            ended: Vec::with_capacity(slots),
+            counts: Counts::default(),
+            config,
+        }
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Takes a request into the queue. May be called while a step is in flight.
+    pub fn add(&mut self, request: Admission<'_>) -> Result<(), AddError> {
+        let tokens = request.prompt.len() as u64 + u64::from(request.max_new);
+        let needed = tokens.div_ceil(u64::from(self.config.block_tokens));
+        if request.prompt.is_empty() {
+            return Err(AddError::EmptyPrompt);
+        }
+        if request.max_new == 0 {
+            return Err(AddError::NoTokens);
+        }
+        if needed > u64::from(self.config.blocks) {
+            return Err(AddError::TooLong {
+                needed,
+                blocks: self.config.blocks,
+            });
+        }
+        if self.places.contains_key(&request.id) {
+            return Err(AddError::DuplicateId { id: request.id });
+        }
+        if self.queue.len() >= self.config.max_queue {
+            return Err(AddError::QueueFull {
+                queued: self.queue.len(),
+            });
+        }
+        let sequence = Sequence::new(&request, self.arrivals, self.config.block_tokens);
+        self.arrivals += 1;
+        let uncached =
+            sequence.prompt - sequence.cached_prefix(&self.blocks, self.config.block_tokens);
+        self.places.insert(request.id, None);
+        self.queue.push(sequence, uncached);
+        Ok(())
+    }
+
+    /// Ends a sequence. It is in no later plan; its blocks are free at once or, when a row of it is in flight, as soon as
+    /// that step completes. False if there is no such sequence (any more).
+    pub fn cancel(&mut self, id: SeqId) -> bool {
+        let Some(&place) = self.places.get(&id) else {
+            return false;
+        };
+        let Some(slot) = place else {
+            self.queue.remove(id);
+            self.places.remove(&id);
+            return true;
+        };
+        let sequence = self.resident_mut(slot);
+        if sequence.in_step {
+            return !std::mem::replace(&mut sequence.draining, true);
+        }
+        self.end(slot);
+        true
+    }
+
+    /// Takes a resident sequence out of the plans because its client does not read; it keeps its blocks.
+    pub fn park(&mut self, id: SeqId) -> bool {
+        self.live_mut(id)
+            .is_some_and(|sequence| !std::mem::replace(&mut sequence.parked, true))
+    }
+
+    /// Takes a parked sequence back into the plans.
+    pub fn unpark(&mut self, id: SeqId) -> bool {
+        self.live_mut(id)
+            .is_some_and(|sequence| std::mem::replace(&mut sequence.parked, false))
+    }
+
+    /// A ready decoder cannot run for a moment (its grammar mask is late, its token travels).
+    pub fn busy(&mut self, id: SeqId) -> bool {
+        self.change_phase(id, Phase::Ready, Phase::Busy { sampling: false })
+    }
+
+    /// Ends [`busy`](Self::busy).
+    pub fn ready(&mut self, id: SeqId) -> bool {
+        self.change_phase(id, Phase::Busy { sampling: false }, Phase::Ready)
+    }
+
+    /// Brings the outcome that [`Outcome::Sampling`] announced: a token, the end or a failure. False if none is awaited.
+    pub fn sampled(&mut self, id: SeqId, outcome: Outcome) -> bool {
+        let awaited = |sequence: &&mut Sequence| sequence.phase == Phase::Busy { sampling: true };
+        if self.live_mut(id).filter(awaited).is_none() || !outcome.is_sampled() {
+            return false;
+        }
+        if let Some(&Some(slot)) = self.places.get(&id)
+            && self.settle_outcome(slot, outcome)
+        {
+            self.end(slot);
+        }
+        true
+    }
+
+    /// Decides what runs next.
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    pub fn plan(&mut self, now_us: u64) -> Plan<'_> {
+        assert!(!self.in_flight, "one step at a time");
+        self.admit();
+        let ready = self.survey();
+        let active = self.active();
+        let view = View {
+            prompts: &self.prompts,
+            ready,
+            active,
+            estimate: &self.estimate,
+        };
+        match self.policy.decide(view) {
+            Turn::Idle => Plan::Idle,
+            Turn::Wait => Plan::Wait {
+                until_us: now_us.saturating_add(self.config.wait_us),
+            },
+            Turn::Step { decode, forced } => {
+                self.launch(decode, forced, active > 0);
+                Plan::Step(&self.step)
+            }
+        }
+    }
+
+    /// The step in flight, if any.
+    pub fn in_flight(&self) -> Option<&Step> {
+        self.in_flight.then_some(&self.step)
+    }
+
+    /// Takes in what a step computed: `outcomes` has one entry for each decode row, then one for each prompt range.
+    /// Outcomes of cancelled sequences are ignored. Gives the sequences that ended with this step.
+    pub fn complete(
+        &mut self,
+        step_no: u64,
+        elapsed_us: u64,
+        outcomes: &[Outcome],
+    ) -> Result<&[SeqId], CompleteError> {
+        self.check(step_no, outcomes)?;
+        self.in_flight = false;
+        self.learn(elapsed_us);
+        self.ended.clear();
+        let decodes = self.step.decode.len();
+        for (row, &outcome) in outcomes.iter().enumerate() {
+            let slot = self.rows[row];
+            let tokens = if row < decodes {
+                1
+            } else {
+                self.step.prefill[row - decodes].tokens
+            };
+            if self.finish_row(slot, tokens, outcome) {
+                self.ended.push(self.resident(slot).id);
+                self.end(slot);
+            }
+        }
+        Ok(&self.ended)
+    }
+
+    /// Prompt and generated tokens of a live sequence.
+    pub fn tokens(&self, id: SeqId) -> Option<&[u32]> {
+        self.sequence(id).map(|sequence| &sequence.tokens[..])
+    }
+
+    /// KV blocks of a resident sequence, enough for every row that the step in flight has of it.
+    pub fn block_table(&self, id: SeqId) -> Option<&[u32]> {
+        self.sequence(id).map(|sequence| &sequence.blocks[..])
+    }
+
+    /// Prompt tokens of a live sequence that did not have to be computed.
+    pub fn cached_tokens(&self, id: SeqId) -> Option<u32> {
+        self.sequence(id).map(|sequence| sequence.cached)
+    }
+
+    /// Expected time until a slot is free, µs: what all unfinished prompts cost, and the shortest answer under way.
+    pub fn drain_estimate_us(&self) -> u64 {
+        let model = self.estimate.model();
+        let range = |sequence: &Sequence| {
+            model.range(sequence.computed, sequence.remaining()) >> crate::FRACTION_BITS
+        };
+        let prompts: i64 = self.residents().chain(self.queue.iter()).map(range).sum();
+        let left = self
+            .residents()
+            .map(|sequence| sequence.max_new - sequence.generated())
+            .min();
+        let step = model.step_us(self.decode_shape()).max(0);
+        u64::try_from(prompts.saturating_add(step.saturating_mul(i64::from(left.unwrap_or(0)))))
+            .unwrap_or(0)
+    }
+
+    /// A snapshot for status pages.
+    pub fn stats(&self) -> Stats {
+        let counts = &self.counts;
+        let blocks = &self.blocks;
+        let count = |test: fn(&Sequence) -> bool| {
+            self.residents().filter(|sequence| test(sequence)).count() as u32
+        };
+        Stats {
+            queued: self.queue.len(),
+            resident: self.order.len() as u32,
+            prefilling: count(|sequence| sequence.phase == Phase::Prefill),
+            active: self.active(),
+            parked: count(|sequence| sequence.parked),
+            blocks: BlockStats {
+                total: blocks.total(),
+                used: blocks.total() - blocks.cached() - blocks.free(),
+                cached: blocks.cached(),
+                free: blocks.free(),
+                reserved: self.reserved,
+            },
+            prefill_tokens: counts.prefill_tokens,
+            cached_tokens: counts.cached_tokens,
+            decode_tokens: counts.decode_tokens,
+            steps: counts.steps,
+            predicted_us: counts.predicted_us,
+            actual_us: counts.actual_us,
+            violations: counts.violations,
+            disturbances: self.estimate.disturbances(),
+            failed: counts.failed,
+            cost: *self.estimate.model(),
+            margin_permille: self.estimate.margins(),
+        }
+    }
+
+    /// Gives free slots to queued sequences whose blocks can be reserved.
+    fn admit(&mut self) {
+        let block_tokens = self.config.block_tokens;
+        while let Some(slot) = self.residents.iter().position(Option::is_none) {
+            let unreserved = self.config.blocks - self.reserved;
+            let fits = |sequence: &Sequence| sequence.needed_blocks(block_tokens) <= unreserved;
+            let Some(mut sequence) = self.queue.next(fits) else {
+                return;
+            };
+            sequence.settle(block_tokens);
+            self.reserved += sequence.needed_blocks(block_tokens);
+            // A slot number comes from a `u32` count.
+            let (id, arrival, number) = (sequence.id, sequence.arrival, slot as Slot);
+            self.residents[slot] = Some(sequence);
+            self.places.insert(id, Some(number));
+            let rank = self
+                .order
+                .partition_point(|&slot| self.resident(slot).arrival < arrival);
+            self.order.insert(rank, number);
+        }
+    }
+
+    /// Lists the prompts that could run, after they took over what others have computed; gives the ready decoders.
+    fn survey(&mut self) -> Shape {
+        let block_tokens = self.config.block_tokens;
+        self.prompts.clear();
+        self.keys.clear();
+        for &slot in &self.order {
+            let sequence = self.residents[slot as usize]
+                .as_mut()
+                .expect("slots in order are occupied");
+            if sequence.phase != Phase::Prefill || sequence.parked {
+                continue;
+            }
+            let cached = sequence.cached;
+            sequence.adopt(&mut self.blocks, block_tokens);
+            self.counts.cached_tokens += u64::from(sequence.cached - cached);
+            let (start, remaining) = (sequence.computed, sequence.remaining());
+            self.keys.push(sequence.next_key(block_tokens));
+            self.prompts.push(Candidate {
+                slot,
+                start,
+                remaining,
+                leader: self.prompts.len(),
+            });
+        }
+        self.find_leaders();
+        self.decode_shape()
+    }
+
+    /// Of the prompts that need the same block next, the one that is furthest in it computes it, and those at its start
+    /// wait: equal prompts are computed once.
+    fn find_leaders(&mut self) {
+        for index in 0..self.prompts.len() {
+            let Some(key) = self.keys[index] else {
+                continue;
+            };
+            if !self.prompts[index]
+                .start
+                .is_multiple_of(self.config.block_tokens)
+            {
+                continue;
+            }
+            let rivals = (0..self.prompts.len()).filter(|&other| self.keys[other] == Some(key));
+            // The earliest of those with the highest start.
+            let leader = rivals.rev().max_by_key(|&other| self.prompts[other].start);
+            self.prompts[index].leader = leader.unwrap_or(index);
+        }
+    }
+
+    fn launch(&mut self, decode: bool, forced: bool, contended: bool) {
+        let block_tokens = self.config.block_tokens;
+        self.step.decode.clear();
+        self.step.prefill.clear();
+        self.rows.clear();
+        self.shape = if decode {
+            self.decode_shape()
+        } else {
+            Shape::default()
+        };
+        for &slot in &self.order {
+            let sequence = self.residents[slot as usize]
+                .as_mut()
+                .expect("slots in order are occupied");
+            if decode && sequence.runs_next() {
+                sequence.in_step = true;
+                sequence.grow(1, &mut self.blocks, block_tokens);
+                self.step.decode.push(sequence.id);
+                self.rows.push(slot);
+            }
+        }
+        for part in self.policy.parts() {
+            let Candidate {
+                slot,
+                start,
+                remaining,
+                ..
+            } = self.prompts[part.prompt];
+            let sequence = self.residents[slot as usize]
+                .as_mut()
+                .expect("prompts are resident");
+            sequence.in_step = true;
+            sequence.grow(part.tokens, &mut self.blocks, block_tokens);
+            self.shape.add_range(start, part.tokens);
+            let last = part.tokens == remaining;
+            self.step.prefill.push(Prefill {
+                id: sequence.id,
+                start,
+                tokens: part.tokens,
+                last,
+            });
+            self.rows.push(slot);
+        }
+        let predicted = self.estimate.model().step_us(self.shape);
+        let budget = self.policy.budget_us(contended);
+        self.step.step_no += 1;
+        // Times and costs are not negative.
+        self.step.predicted_us = predicted as u64;
+        self.step.budget_us = budget as u64;
+        self.step.contended = contended;
+        self.step.floor_limited =
+            forced && predicted > self.estimate.planned(self.shape.regime(), budget);
+        self.in_flight = true;
+    }
+
+    fn check(&self, step_no: u64, outcomes: &[Outcome]) -> Result<(), CompleteError> {
+        if !self.in_flight || step_no != self.step.step_no {
+            return Err(CompleteError::NotInFlight { step_no });
+        }
+        if outcomes.len() != self.rows.len() {
+            return Err(CompleteError::OutcomeCount {
+                given: outcomes.len(),
+                planned: self.rows.len(),
+            });
+        }
+        let decodes = self.step.decode.len();
+        for (index, outcome) in outcomes.iter().enumerate() {
+            let samples = index < decodes || self.step.prefill[index - decodes].last;
+            let fits = match outcome {
+                Outcome::Failed => true,
+                Outcome::Prefilled => !samples,
+                Outcome::Token(_) | Outcome::Sampling | Outcome::Finish => samples,
+            };
+            if !fits && !self.resident(self.rows[index]).draining {
+                return Err(CompleteError::WrongOutcome { index });
+            }
+        }
+        Ok(())
+    }
+
+    /// Feeds the estimate and the counters.
+    fn learn(&mut self, elapsed_us: u64) {
+        let budget = self.step.budget_us;
+        let verdict = self.estimate.observe(self.shape, budget as i64, elapsed_us);
+        let counts = &mut self.counts;
+        counts.steps += 1;
+        counts.prefill_tokens += self.shape.tokens;
+        counts.decode_tokens += u64::from(self.shape.rows);
+        counts.predicted_us += self.step.predicted_us;
+        counts.actual_us += elapsed_us;
+        if !self.step.contended || elapsed_us <= budget + budget / 10 {
+            return;
+        }
+        let violations = &mut counts.violations;
+        *match verdict {
+            Verdict::Disturbed => &mut violations.disturbance,
+            Verdict::Normal if self.step.floor_limited => &mut violations.floor,
+            Verdict::Normal if self.shape.tokens == 0 && self.step.predicted_us > budget => {
+                &mut violations.decode
+            }
+            Verdict::Normal => &mut violations.model,
+        } += 1;
+    }
+
+    /// Applies an outcome of the completed step; true if the sequence ends with it.
+    fn finish_row(&mut self, slot: Slot, tokens: u32, outcome: Outcome) -> bool {
+        let block_tokens = self.config.block_tokens;
+        let sequence = self.residents[slot as usize]
+            .as_mut()
+            .expect("sequences in a step are resident");
+        sequence.in_step = false;
+        if outcome != Outcome::Failed {
+            sequence.advance(tokens, &mut self.blocks, block_tokens);
+        }
+        let draining = sequence.draining;
+        self.settle_outcome(slot, outcome) || draining
+    }
+
+    /// Moves a sequence on to what its outcome says; true if it ends.
+    fn settle_outcome(&mut self, slot: Slot, outcome: Outcome) -> bool {
+        let sequence = self.residents[slot as usize]
+            .as_mut()
+            .expect("outcomes belong to residents");
+        match outcome {
+            Outcome::Prefilled => false,
+            Outcome::Token(token) => {
+                sequence.phase = Phase::Ready;
+                sequence.tokens.push(token);
+                sequence.generated() >= sequence.max_new
+            }
+            Outcome::Sampling => {
+                sequence.phase = Phase::Busy { sampling: true };
+                false
+            }
+            Outcome::Finish => true,
+            Outcome::Failed => {
+                self.counts.failed += 1;
+                true
+            }
+        }
+    }
+
+    /// Removes a resident sequence and gives back its blocks.
+    fn end(&mut self, slot: Slot) {
+        let mut sequence = self.residents[slot as usize]
+            .take()
+            .expect("only residents end");
+        self.reserved -= sequence.needed_blocks(self.config.block_tokens);
+        sequence.release(&mut self.blocks);
+        self.order.retain(|&other| other != slot);
+        self.places.remove(&sequence.id);
+    }
+
+    fn change_phase(&mut self, id: SeqId, from: Phase, to: Phase) -> bool {
+        let Some(sequence) = self
+            .live_mut(id)
+            .filter(|sequence| sequence.phase == from && !sequence.in_step)
+        else {
+            return false;
+        };
+        sequence.phase = to;
+        true
+    }
+
+    fn decode_shape(&self) -> Shape {
+        let mut shape = Shape::default();
+        for sequence in self.residents().filter(|sequence| sequence.runs_next()) {
+            shape.rows += 1;
+            shape.context += sequence.tokens.len() as u64;
+        }
+        shape
+    }
+
+    /// Number of ready and busy decoders.
+    fn active(&self) -> u32 {
+        self.residents()
+            .filter(|sequence| sequence.phase != Phase::Prefill && !sequence.parked)
+            .count() as u32
+    }
+
+    /// In order of arrival.
+    fn residents(&self) -> impl Iterator<Item = &Sequence> {
+        self.order.iter().map(|&slot| self.resident(slot))
+    }
+
+    fn resident(&self, slot: Slot) -> &Sequence {
+        self.residents[slot as usize]
+            .as_ref()
+            .expect("the slot is occupied")
+    }
+
+    fn resident_mut(&mut self, slot: Slot) -> &mut Sequence {
+        self.residents[slot as usize]
+            .as_mut()
+            .expect("the slot is occupied")
+    }
+
+    /// A resident sequence that is not about to end.
+    fn live_mut(&mut self, id: SeqId) -> Option<&mut Sequence> {
+        let slot = (*self.places.get(&id)?)?;
+        Some(self.resident_mut(slot)).filter(|sequence| !sequence.draining)
+    }
+
+    fn sequence(&self, id: SeqId) -> Option<&Sequence> {
+        match *self.places.get(&id)? {
+            Some(slot) => Some(self.resident(slot)),
+            None => self.queue.iter().find(|sequence| sequence.id == id),
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether it can end the wait for a token.
+    fn is_sampled(self) -> bool {
+        matches!(self, Self::Token(_) | Self::Finish | Self::Failed)
+    }
+}

@@ -1,0 +1,194 @@
+//! One sequence: its tokens, its blocks and what it is waiting for.
+
+use crate::blocks::{Blocks, parent};
+use crate::prefix::{BlockId, ROOT_KEY, chain_key};
+use crate::step::{Admission, SeqId};
+
+/// Where a resident sequence stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    /// Prompt not fully computed.
+    Prefill,
+    /// Its newest token waits to be computed.
+    Ready,
+    /// Decoding, but its next row cannot be formed yet. `sampling`: the newest token is not known.
+    Busy { sampling: bool },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sequence {
+    pub(crate) id: SeqId,
+    /// Arrival number: the tie-break everywhere, never changed.
+    pub(crate) arrival: u64,
+    pub(crate) prompt: u32,
+    pub(crate) max_new: u32,
+    pub(crate) phase: Phase,
+    /// Its client does not read: leaves every plan, keeps its blocks.
+    pub(crate) parked: bool,
+    /// A row of it is in the step in flight.
+    pub(crate) in_step: bool,
+    /// Cancelled while `in_step`: ends with the step.
+    pub(crate) draining: bool,
+    /// Prompt and generated tokens.
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens whose KV is in `blocks`.
+    pub(crate) computed: u32,
+    /// Prompt tokens that were found in the prefix index.
+    pub(crate) cached: u32,
+    /// Blocks for `computed` tokens and those of the step in flight.
+    pub(crate) blocks: Vec<BlockId>,
+    /// Chained keys of the full blocks of `tokens`; empty when it does not use the prefix index.
+    keys: Vec<u64>,
+    cache: bool,
+}
+
+impl Sequence {
+    pub(crate) fn new(request: &Admission<'_>, arrival: u64, block_tokens: u32) -> Self {
+        let mut sequence = Self {
+            id: request.id,
+            arrival,
+            // The caller has checked that the prompt fits the blocks.
+            prompt: request.prompt.len() as u32,
+            max_new: request.max_new,
+            phase: Phase::Prefill,
+            parked: false,
+            in_step: false,
+            draining: false,
+            tokens: request.prompt.to_vec(),
+            computed: 0,
+            cached: 0,
+            blocks: Vec::new(),
+            keys: Vec::new(),
+            cache: request.cache,
+        };
+        sequence.extend_keys(block_tokens);
+        sequence
+    }
+
+    pub(crate) fn generated(&self) -> u32 {
+        self.tokens.len() as u32 - self.prompt
+    }
+
+    /// Prompt tokens still to compute.
+    pub(crate) fn remaining(&self) -> u32 {
+        self.prompt.saturating_sub(self.computed)
+    }
+
+    /// A decode row of it can be in the next step.
+    pub(crate) fn runs_next(&self) -> bool {
+        self.phase == Phase::Ready && !self.parked
+    }
+
+    /// Blocks that prompt and answer can need at most.
+    pub(crate) fn needed_blocks(&self, block_tokens: u32) -> u32 {
+        let tokens = u64::from(self.prompt) + u64::from(self.max_new);
+        // At most the number of blocks, as checked on arrival.
+        tokens.div_ceil(u64::from(block_tokens)) as u32
+    }
+
+    /// Makes room for everything it can ever need, so that no step allocates memory for it.
+    pub(crate) fn settle(&mut self, block_tokens: u32) {
+        let blocks = self.needed_blocks(block_tokens) as usize;
+        self.tokens.reserve(self.max_new as usize);
+        self.blocks.reserve(blocks);
+        if self.cache {
+            self.keys.reserve(blocks - self.keys.len());
+        }
+    }
+
+    /// Prompt tokens that could be taken from the prefix index now.
+    pub(crate) fn cached_prefix(&self, pool: &Blocks, block_tokens: u32) -> u32 {
+        let mut before = crate::prefix::NONE;
+        let mut found = 0;
+        for k in 0..self.adoptable(block_tokens) {
+            match pool.find(before, self.keys[k], self.block(k, block_tokens)) {
+                Some(block) => before = block,
+                None => break,
+            }
+            found += block_tokens;
+        }
+        found
+    }
+
+    /// At a block boundary, takes over the blocks that hold its next tokens.
+    pub(crate) fn adopt(&mut self, pool: &mut Blocks, block_tokens: u32) {
+        if !self.computed.is_multiple_of(block_tokens) {
+            return;
+        }
+        for k in (self.computed / block_tokens) as usize..self.adoptable(block_tokens) {
+            let (before, key) = (parent(&self.blocks, k), self.keys[k]);
+            let Some(block) = pool.adopt(before, key, self.block(k, block_tokens)) else {
+                return;
+            };
+            self.blocks.push(block);
+            self.computed += block_tokens;
+            self.cached += block_tokens;
+        }
+    }
+
+    /// Key of the block it computes next, if others could use it or it could use theirs.
+    pub(crate) fn next_key(&self, block_tokens: u32) -> Option<u64> {
+        let k = (self.computed / block_tokens) as usize;
+        (k < self.adoptable(block_tokens)).then(|| self.keys[k])
+    }
+
+    /// Allocates blocks for the next `tokens` tokens.
+    pub(crate) fn grow(&mut self, tokens: u32, pool: &mut Blocks, block_tokens: u32) {
+        let blocks = (self.computed + tokens).div_ceil(block_tokens) as usize;
+        while self.blocks.len() < blocks {
+            self.blocks.push(pool.allocate());
+        }
+    }
+
+    /// Records `tokens` more computed tokens and offers the blocks they filled to others.
+    pub(crate) fn advance(&mut self, tokens: u32, pool: &mut Blocks, block_tokens: u32) {
+        let before = self.computed / block_tokens;
+        self.computed += tokens;
+        if !self.cache {
+            return;
+        }
+        self.extend_keys(block_tokens);
+        for k in before as usize..(self.computed / block_tokens) as usize {
+            let before = parent(&self.blocks, k);
+            self.blocks[k] = pool.publish(
+                self.blocks[k],
+                before,
+                self.keys[k],
+                self.block(k, block_tokens),
+            );
+        }
+    }
+
+    /// Gives all blocks back, the last one first.
+    pub(crate) fn release(&mut self, pool: &mut Blocks) {
+        while let Some(block) = self.blocks.pop() {
+            pool.release(block);
+        }
+    }
+
+    /// Number of leading prompt blocks that may be taken from the index: the prompt's last token is always computed,
+    /// since its logits are needed.
+    fn adoptable(&self, block_tokens: u32) -> usize {
+        if self.cache {
+            ((self.prompt - 1) / block_tokens) as usize
+        } else {
+            0
+        }
+    }
+
+    fn block(&self, k: usize, block_tokens: u32) -> &[u32] {
+        let start = k * block_tokens as usize;
+        &self.tokens[start..start + block_tokens as usize]
+    }
+
+    fn extend_keys(&mut self, block_tokens: u32) {
+        if !self.cache {
+            return;
+        }
+        for k in self.keys.len()..self.tokens.len() / block_tokens as usize {
+            let before = self.keys.last().copied().unwrap_or(ROOT_KEY);
+            let key = chain_key(before, self.block(k, block_tokens));
+            self.keys.push(key);
+        }
+    }
+}

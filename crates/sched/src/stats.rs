@@ -1,0 +1,70 @@
+//! Counters for a status page and for the start-up and shutdown log.
+
+use crate::cost::CostModel;
+
+/// A snapshot of the scheduler. Counts since start where not said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// Now: requests waiting for a slot.
+    pub queued: u32,
+    /// Now: sequences that hold KV memory.
+    pub resident: u32,
+    /// Now: resident sequences whose prompt is being computed.
+    pub prefilling: u32,
+    /// Now: decoders, ready or busy, not parked.
+    pub active: u32,
+    /// Now: sequences that wait for their client to read.
+    pub parked: u32,
+    /// Now: the KV blocks.
+    pub blocks: BlockStats,
+    /// Prompt tokens computed.
+    pub prefill_tokens: u64,
+    /// Prompt tokens found in the prefix index instead.
+    pub cached_tokens: u64,
+    /// Decode rows computed.
+    pub decode_tokens: u64,
+    /// Steps completed.
+    pub steps: u64,
+    /// Their predicted time, µs.
+    pub predicted_us: u64,
+    /// Their measured time, µs.
+    pub actual_us: u64,
+    /// Contended steps that took more than 1.1 · T_stall.
+    pub violations: Violations,
+    /// Steps that took more than three times their prediction (from the fitted model).
+    pub disturbances: u64,
+    /// Sequences that failed.
+    pub failed: u64,
+    /// The cost model now.
+    pub cost: CostModel,
+    /// Safety factors on predictions of decode, prefill and mixed steps, permille.
+    pub margin_permille: [u32; 3],
+}
+
+/// Where the KV blocks are; `used + cached + free` is the total.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockStats {
+    /// All.
+    pub total: u32,
+    /// Held by sequences.
+    pub used: u32,
+    /// Held by nobody, but still in the prefix index.
+    pub cached: u32,
+    /// Without content.
+    pub free: u32,
+    /// Promised to resident sequences; at most `total`, at least `used`.
+    pub reserved: u32,
+}
+
+/// Broken step bounds by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Violations {
+    /// The decode rows alone were expected to take longer than the budget.
+    pub decode: u64,
+    /// The smallest allowed prefill range did not fit.
+    pub floor: u64,
+    /// The step was expected to fit.
+    pub model: u64,
+    /// Something else held the machine.
+    pub disturbance: u64,
+}
