@@ -5,10 +5,12 @@
 
 mod backend;
 mod batch;
+mod cpu;
 mod error;
 mod rope;
 
 pub use backend::{Activation, AttentionSpec, BLOCK_TOKENS, Backend, KvShape};
 pub use batch::{Batch, BatchSequence, Logits};
+pub use cpu::{Isa, Level};
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

@@ -1,0 +1,253 @@
+//! Activations quantised to int8: 32 columns share one f32 scale.
+//!
+//! With `amax` the block's largest magnitude, `scale = amax / 127` and `q = round(x * (127 / amax))`, ties to even.
+//! A block is quantised from its own values alone. Every vector version of this gives the same bits.
+
+use super::packed::{BLOCK, Kind};
+use crate::cpu::isa::Isa;
+use crate::cpu::pool::Pool;
+use crate::cpu::simd::matmul as simd;
+use std::sync::Mutex;
+
+/// The signed values of one block.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+pub(crate) struct Quants(pub(crate) [i8; BLOCK]);
+
+/// Rows of quantised activations, and the sums that formats with a minimum or an offset need.
+#[derive(Default)]
+pub(crate) struct Activations {
+    rows: usize,
+    blocks: usize,
+    /// `[rows, pitch]`, of which the first `blocks` of each row count.
+    quants: Vec<Quants>,
+    /// `[rows, blocks]`
+    scales: Vec<f32>,
+    /// `[rows, blocks]`: scale times the sum of the block's values.
+    sums: Vec<f32>,
+    /// `[rows, 2 * blocks]`: sums of the values of each half block.
+    halves: Vec<i32>,
+    starts: Vec<Starts>,
+}
+
+/// Integer sums start here instead of at zero, which subtracts a format's offset from every weight:
+/// `sum((w - offset) * a) = -offset * sum(a) + sum(w * a)`.
+struct Starts {
+    offset: u8,
+    span: usize,
+    /// `[rows, spans]`
+    values: Vec<i32>,
+}
+
+/// One row to be filled, or several that follow each other.
+pub(crate) struct RowsMut<'a> {
+    pub(crate) quants: &'a mut [Quants],
+    pub(crate) scales: &'a mut [f32],
+    pub(crate) sums: &'a mut [f32],
+    pub(crate) halves: &'a mut [i32],
+}
+
+impl Activations {
+    /// Blocks from one row to the next; odd, so that the rows of a tile lie in different cache sets.
+    pub(crate) fn pitch(&self) -> usize {
+        self.blocks | 1
+    }
+
+    /// Quantises `x`, `[rows, cols]`, and prepares the sums that these kinds of weights need.
+    pub(crate) fn quantize(
+        &mut self,
+        (pool, isa): (&Pool, Isa),
+        x: &[f32],
+        rows: usize,
+        kinds: impl Iterator<Item = Kind>,
+    ) {
+        self.rows = rows;
+        self.blocks = x.len() / rows / BLOCK;
+        let (blocks, pitch) = (self.blocks, self.pitch());
+        // Whole tiles of 16 rows can be loaded; what the rows past the last hold does not matter.
+        grow(
+            &mut self.quants,
+            rows.next_multiple_of(16) * pitch,
+            Quants([0; BLOCK]),
+        );
+        grow(&mut self.scales, rows * blocks, 0.0);
+        grow(&mut self.sums, rows * blocks, 0.0);
+        grow(&mut self.halves, rows * blocks * 2, 0);
+
+        let run = rows
+            .div_ceil(pool.threads())
+            .max(MIN_VALUES.div_ceil(blocks * BLOCK));
+        let runs: Vec<_> = self.quants[..rows * pitch]
+            .chunks_mut(run * pitch)
+            .zip(self.scales[..rows * blocks].chunks_mut(run * blocks))
+            .zip(self.sums.chunks_mut(run * blocks))
+            .zip(self.halves.chunks_mut(run * blocks * 2))
+            .zip(x.chunks(run * blocks * BLOCK))
+            .map(|((((quants, scales), sums), halves), x)| {
+                Mutex::new((
+                    RowsMut {
+                        quants,
+                        scales,
+                        sums,
+                        halves,
+                    },
+                    x,
+                ))
+            })
+            .collect();
+        pool.for_each(runs.len(), 1, &|index| {
+            let mut run = runs[index].lock().expect("a run is quantised once");
+            let (out, x) = &mut *run;
+            for (row, x) in x.chunks_exact(blocks * BLOCK).enumerate() {
+                let out = RowsMut {
+                    quants: &mut out.quants[row * pitch..][..blocks],
+                    scales: &mut out.scales[row * blocks..][..blocks],
+                    sums: &mut out.sums[row * blocks..][..blocks],
+                    halves: &mut out.halves[row * blocks * 2..][..blocks * 2],
+                };
+                simd::quantize(isa, x, out);
+            }
+        });
+        self.start_from(kinds);
+    }
+
+    fn start_from(&mut self, kinds: impl Iterator<Item = Kind>) {
+        let mut used = 0;
+        for kind in kinds {
+            let (offset, span) = (kind.offset, kind.span());
+            if self.starts[..used]
+                .iter()
+                .any(|starts| starts.offset == offset && starts.span == span)
+            {
+                continue;
+            }
+            if self.starts.len() == used {
+                self.starts.push(Starts {
+                    offset,
+                    span,
+                    values: Vec::new(),
+                });
+            }
+            let starts = &mut self.starts[used];
+            (starts.offset, starts.span) = (offset, span);
+            starts.values.clear();
+            let factor = -i32::from(offset);
+            let halves = &self.halves[..self.rows * self.blocks * 2];
+            if span == BLOCK {
+                starts.values.extend(
+                    halves
+                        .chunks_exact(2)
+                        .map(|pair| factor * (pair[0] + pair[1])),
+                );
+            } else {
+                starts
+                    .values
+                    .extend(halves.iter().map(|half| factor * half));
+            }
+            used += 1;
+        }
+        self.starts.truncate(used);
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Blocks of a row.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Blocks of row `row` and of those after it; [`Self::pitch`] apart.
+    pub(crate) fn quants(&self, row: usize) -> &[Quants] {
+        &self.quants[row * self.pitch()..]
+    }
+
+    /// Scales of row `row` and of those after it.
+    pub(crate) fn scales(&self, row: usize) -> &[f32] {
+        &self.scales[row * self.blocks..]
+    }
+
+    /// Scaled sums of row `row` and of those after it.
+    pub(crate) fn sums(&self, row: usize) -> &[f32] {
+        &self.sums[row * self.blocks..]
+    }
+
+    /// Where the integer sums of each span begin, for row `row` and those after it.
+    pub(crate) fn starts(&self, kind: Kind, row: usize) -> &[i32] {
+        let starts = self
+            .starts
+            .iter()
+            .find(|starts| starts.offset == kind.offset && starts.span == kind.span());
+        let starts = starts.expect("the kind was named when the activations were quantised");
+        &starts.values[row * self.blocks * BLOCK / starts.span..]
+    }
+}
+
+/// Fewer values than this are not worth a second thread.
+const MIN_VALUES: usize = 16 * 1024;
+
+/// The portable quantiser of one row.
+pub(crate) fn quantize_row(x: &[f32], out: RowsMut<'_>) {
+    for (block, x) in x.as_chunks::<BLOCK>().0.iter().enumerate() {
+        // Magnitudes compare as their bits do, and a NaN is above all numbers: it ends up in the scale.
+        let amax = f32::from_bits(
+            x.iter()
+                .map(|x| x.to_bits() & 0x7fff_ffff)
+                .max()
+                .unwrap_or(0),
+        );
+        let (scale, inverse) = scale_of(amax);
+        let quants = x.map(|x| (x * inverse).round_ties_even() as i8);
+        out.quants[block] = Quants(quants);
+        let (first, last) = quants.split_at(BLOCK / 2);
+        let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum::<i32>();
+        let halves = [sum(first), sum(last)];
+        out.halves[2 * block..][..2].copy_from_slice(&halves);
+        out.scales[block] = scale;
+        out.sums[block] = scale * (halves[0] + halves[1]) as f32;
+    }
+}
+
+/// Scale and factor of a block whose largest magnitude is `amax`. Below 1e-30 the factor could overflow: such a block
+/// counts as zero.
+pub(crate) fn scale_of(amax: f32) -> (f32, f32) {
+    if amax < 1e-30 {
+        (0.0, 0.0)
+    } else {
+        (amax / 127.0, 127.0 / amax)
+    }
+}
+
+fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
+    if buffer.len() < len {
+        buffer.resize(len, value);
+    }
+}
+
+#[cfg(test)]
+impl Activations {
+    /// Everything a kernel can see: values, then the bits of scales and sums, then the starts.
+    pub(crate) fn contents(&self) -> (Vec<i8>, Vec<u32>, Vec<i32>) {
+        let rows = self.quants.chunks(self.pitch()).take(self.rows);
+        let quants = rows
+            .flat_map(|row| &row[..self.blocks])
+            .flat_map(|block| block.0)
+            .collect();
+        let count = self.rows * self.blocks;
+        let floats = self.scales[..count]
+            .iter()
+            .chain(&self.sums[..count])
+            .map(|value| value.to_bits())
+            .collect();
+        (
+            quants,
+            floats,
+            self.starts
+                .iter()
+                .flat_map(|starts| &starts.values)
+                .copied()
+                .collect(),
+        )
+    }
+}

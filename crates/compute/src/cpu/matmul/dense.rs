@@ -1,0 +1,120 @@
+//! Dense weights laid out so that one vector lane is one output row.
+//!
+//! Sixteen output rows form a group; inside it the columns follow each other, sixteen numbers each.
+//! Products are accumulated column by column, each in one fused step, in parts of [`BLOCK`] columns that start from
+//! zero and are added to the total in order: one fixed order, with less error than a single chain.
+
+use super::packed::{BLOCK, Lanes};
+use crate::cpu::pool::{STRIP, Strip};
+use andante_gguf::{Format, Tensor};
+use half::{bf16, f16};
+
+/// One f32 for each of sixteen rows.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Floats(pub(crate) [f32; STRIP]);
+
+/// A dense matrix; rows are padded with zeros to whole groups.
+pub(crate) struct Dense {
+    cols: usize,
+    values: Values,
+}
+
+enum Values {
+    F32(Vec<Floats>),
+    F16(Vec<Lanes>),
+    Bf16(Vec<Lanes>),
+}
+
+/// Sixteen rows of a dense matrix, one entry a column.
+#[derive(Clone, Copy)]
+pub(crate) enum DenseGroup<'a> {
+    F32(&'a [Floats]),
+    F16(&'a [Lanes]),
+    Bf16(&'a [Lanes]),
+}
+
+impl Dense {
+    /// Lays out a tensor; formats other than F16 and BF16 become F32.
+    pub(crate) fn load(tensor: &Tensor<'_>, rows: usize, cols: usize, reference: bool) -> Self {
+        let groups = rows.div_ceil(STRIP);
+        let half = |decode: fn(&[u8]) -> u16| {
+            let mut lanes = vec![Lanes([0; STRIP]); groups * cols];
+            for row in 0..rows {
+                let lane = row % STRIP;
+                let group = &mut lanes[row / STRIP * cols..][..cols];
+                for (entry, bytes) in group.iter_mut().zip(tensor.row(row).chunks_exact(2)) {
+                    entry.0[lane] = decode(bytes);
+                }
+            }
+            lanes
+        };
+        let word = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+        let values = match tensor.format {
+            Format::F16 if !reference => Values::F16(half(word)),
+            Format::BF16 if !reference => Values::Bf16(half(word)),
+            format => {
+                let mut values = vec![Floats([0.0; STRIP]); groups * cols];
+                let mut floats = vec![0.0; cols];
+                for row in 0..rows {
+                    andante_gguf::quant::dequantize(format, tensor.row(row), &mut floats);
+                    let group = &mut values[row / STRIP * cols..][..cols];
+                    for (entry, &value) in group.iter_mut().zip(&floats) {
+                        entry.0[row % STRIP] = value;
+                    }
+                }
+                Values::F32(values)
+            }
+        };
+        Self { cols, values }
+    }
+
+    /// The rows `16 index..16 index + 16`.
+    pub(crate) fn group(&self, index: usize) -> DenseGroup<'_> {
+        let range = index * self.cols..(index + 1) * self.cols;
+        match &self.values {
+            Values::F32(values) => DenseGroup::F32(&values[range]),
+            Values::F16(values) => DenseGroup::F16(&values[range]),
+            Values::Bf16(values) => DenseGroup::Bf16(&values[range]),
+        }
+    }
+}
+
+impl DenseGroup<'_> {
+    /// The value of `lane` at `column`.
+    pub(crate) fn value(&self, lane: usize, column: usize) -> f32 {
+        match self {
+            Self::F32(values) => values[column].0[lane],
+            Self::F16(values) => f16::from_bits(values[column].0[lane]).to_f32(),
+            Self::Bf16(values) => bf16::from_bits(values[column].0[lane]).to_f32(),
+        }
+    }
+
+    fn cols(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::F16(values) | Self::Bf16(values) => values.len(),
+        }
+    }
+}
+
+/// The portable kernel: fills `out` with the products of the group and every row of `x`, `[rows, cols]`.
+pub(crate) fn multiply(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
+    let cols = group.cols();
+    for (row, x) in x.chunks_exact(cols).enumerate() {
+        let mut total = [0.0_f32; STRIP];
+        for (part, x) in x.chunks(BLOCK).enumerate() {
+            let mut sum = [0.0_f32; STRIP];
+            for (column, &x) in x.iter().enumerate() {
+                for (lane, sum) in sum.iter_mut().enumerate() {
+                    *sum = group.value(lane, part * BLOCK + column).mul_add(x, *sum);
+                }
+            }
+            for (total, sum) in total.iter_mut().zip(sum) {
+                *total += sum;
+            }
+        }
+        let out = out.row(row);
+        out.copy_from_slice(&total[..out.len()]);
+    }
+}

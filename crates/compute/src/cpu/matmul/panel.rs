@@ -1,0 +1,131 @@
+//! A group of packed rows unpacked to bytes, which many activation rows then share; and the portable kernel.
+//!
+//! **The arithmetic that every kernel does.** For an output (lane, row), over the spans of the weight in order, each
+//! 32 columns or for Q6_K 16:
+//!
+//! ```text
+//! i   = sum over the span of (q - offset) * a                    exact, int32
+//! acc = fma(scale * activation_scale, f32(i), acc)
+//! acc = fma(min, activation_scale * sum of a, acc)               formats with a minimum
+//! ```
+//!
+//! from zero. The integer sum's order is free because it is exact; the floating-point steps happen in this order for
+//! every instruction set, number of rows and number of threads, so all of them give the same bits.
+
+use super::activations::{Activations, Quants};
+use super::dense::Floats;
+use super::packed::{BLOCK, Group, Line, QUADS};
+use crate::cpu::pool::{STRIP, Strip};
+
+/// An unpacked group.
+#[derive(Default)]
+pub(crate) struct Panel {
+    /// `[blocks * 8]` quads, one byte a value.
+    pub(crate) quants: Vec<Line>,
+    /// `[spans]`
+    pub(crate) scales: Vec<Floats>,
+    /// `[blocks]`; empty for formats without a minimum.
+    pub(crate) mins: Vec<Floats>,
+}
+
+impl Panel {
+    /// Makes room for a group; what is in it is for the caller to overwrite.
+    pub(crate) fn resize(&mut self, group: &Group<'_>) {
+        self.quants.resize(group.blocks * QUADS, Line([0; 64]));
+        self.scales.resize(
+            group.blocks * BLOCK / group.kind.span(),
+            Floats([0.0; STRIP]),
+        );
+        self.mins.resize(
+            if group.kind.has_min() {
+                group.blocks
+            } else {
+                0
+            },
+            Floats([0.0; STRIP]),
+        );
+    }
+
+    fn unpack(&mut self, group: &Group<'_>) {
+        self.resize(group);
+        let bits = group.kind.bits;
+        for (packed, quads) in group
+            .quants
+            .chunks_exact(bits)
+            .zip(self.quants.chunks_exact_mut(QUADS))
+        {
+            unpack_block(packed, quads);
+        }
+        let span = group.kind.span();
+        for (index, scales) in self.scales.iter_mut().enumerate() {
+            let (block, column) = (index * span / BLOCK, index * span % BLOCK);
+            *scales = Floats(std::array::from_fn(|lane| group.scale(block, lane, column)));
+        }
+        for (block, mins) in self.mins.iter_mut().enumerate() {
+            *mins = Floats(std::array::from_fn(|lane| group.min(block, lane)));
+        }
+    }
+}
+
+fn unpack_block(packed: &[Line], quads: &mut [Line]) {
+    for (quad, line) in quads.iter_mut().enumerate() {
+        if packed.len() == QUADS {
+            *line = packed[quad];
+            continue;
+        }
+        for (byte, value) in line.0.iter_mut().enumerate() {
+            *value = packed[quad % 4].0[byte] >> (4 * (quad / 4)) & 15;
+            match packed.len() {
+                5 => *value |= (packed[4].0[byte] >> quad & 1) << 4,
+                6 => *value |= (packed[4 + quad / 4].0[byte] >> (2 * (quad % 4)) & 3) << 4,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The portable kernel: fills `out` with the products of the group and every activation row.
+pub(crate) fn multiply(group: &Group<'_>, x: &Activations, panel: &mut Panel, out: &mut Strip<'_>) {
+    panel.unpack(group);
+    let (blocks, span) = (group.blocks, group.kind.span());
+    let spans = panel.scales.len();
+    for row in 0..x.rows() {
+        let (quants, starts) = (
+            &x.quants(row)[..blocks],
+            &x.starts(group.kind, row)[..spans],
+        );
+        let mut acc = [0.0_f32; STRIP];
+        for index in 0..spans {
+            let block = index * span / BLOCK;
+            let lines = &panel.quants[index * span / 4..][..span / 4];
+            let sums = dot(lines, &quants[block], index * span % BLOCK, starts[index]);
+            let scale = x.scales(row)[block];
+            for lane in 0..STRIP {
+                acc[lane] =
+                    (panel.scales[index].0[lane] * scale).mul_add(sums[lane] as f32, acc[lane]);
+            }
+            if let Some(mins) = panel.mins.get(block) {
+                let sum = x.sums(row)[block];
+                for lane in 0..STRIP {
+                    acc[lane] = mins.0[lane].mul_add(sum, acc[lane]);
+                }
+            }
+        }
+        let out = out.row(row);
+        out.copy_from_slice(&acc[..out.len()]);
+    }
+}
+
+fn dot(lines: &[Line], x: &Quants, first: usize, start: i32) -> [i32; STRIP] {
+    let mut sums = [start; STRIP];
+    for (line, x) in lines.iter().zip(x.0[first..].as_chunks::<4>().0) {
+        for (sum, weights) in sums.iter_mut().zip(line.0.as_chunks::<4>().0) {
+            *sum += weights
+                .iter()
+                .zip(x)
+                .map(|(&w, &x)| i32::from(w) * i32::from(x))
+                .sum::<i32>();
+        }
+    }
+    sums
+}

@@ -1,0 +1,358 @@
+//! Fork and join for operations that last microseconds.
+//!
+//! Workers wait for the next job by spinning briefly, because the operations of a forward pass follow each other at
+//! once, and then park, so that an idle server costs nothing. The calling thread takes part in every job.
+//! Also here: handing disjoint parts of one output to several threads, which is what nearly every job does.
+#![expect(
+    unsafe_code,
+    reason = "jobs that borrow, and one output shared out to threads"
+)]
+
+use crate::ComputeError;
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a thread spins before it parks: longer than the serial operations inside a forward pass, shorter than
+/// anything a person or a power meter would notice.
+const SPIN: Duration = Duration::from_micros(100);
+
+type Job<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// A fixed set of threads that run one job at a time together.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Held by the thread whose job runs.
+    turn: Mutex<()>,
+}
+
+impl Pool {
+    /// A pool of `threads` threads in all, the caller's included; 0 counts as 1.
+    ///
+    /// # Errors
+    /// [`ComputeError::Thread`] when the system refuses to start one.
+    pub(crate) fn new(threads: usize) -> Result<Self, ComputeError> {
+        let threads = threads.max(1);
+        let shared = Arc::new(Shared {
+            epoch: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            running: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            panic: Mutex::new(None),
+            threads,
+        });
+        let workers = (1..threads)
+            .map(|index| {
+                let shared = Arc::clone(&shared);
+                thread::Builder::new()
+                    .name(format!("andante-cpu-{index}"))
+                    .spawn(move || shared.work(index))
+                    .map_err(ComputeError::Thread)
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            shared,
+            workers,
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// Number of threads that run a job, the caller's included.
+    pub(crate) fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Runs `job(thread_index, threads)` once on every thread and returns when all are done.
+    ///
+    /// A panic in any of them is raised again here, after all have ended. A job must not call `run` of its own pool.
+    pub(crate) fn run(&self, job: &Job<'_>) {
+        let threads = self.threads();
+        if threads == 1 {
+            return job(0, 1);
+        }
+        let turn = lock(&self.turn);
+        self.start(job);
+        let own = catch_unwind(AssertUnwindSafe(|| job(0, threads)));
+        self.shared.join();
+        let other = lock(&self.shared.panic).take();
+        drop(turn);
+        if let Some(panic) = own.err().or(other) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Runs `job(i)` for every `i` of `0..count`, `grain` neighbours at a time on whichever thread is free.
+    pub(crate) fn for_each(&self, count: usize, grain: usize, job: &(dyn Fn(usize) + Sync)) {
+        let grain = grain.max(1);
+        if count <= grain {
+            return (0..count).for_each(job);
+        }
+        let next = AtomicUsize::new(0);
+        self.run(&|_, _| take_turns(&next, count, grain, job));
+    }
+
+    /// Cuts `data`, rows of `width` elements, into runs of at least `grain` rows and runs `job(first_row, rows)` on
+    /// each of them. The last row may be short.
+    pub(crate) fn for_rows<T: Send>(
+        &self,
+        data: &mut [T],
+        width: usize,
+        grain: usize,
+        job: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        let rows = data.len().div_ceil(width.max(1));
+        // Four runs a thread: enough to even out a thread that the system took away for a while.
+        let run = rows.div_ceil(self.threads() * 4).max(grain).max(1);
+        if rows <= run || self.threads() == 1 {
+            return if rows > 0 {
+                job(0, data)
+            };
+        }
+        let runs: Vec<_> = data
+            .chunks_mut(run * width)
+            .map(|chunk| Mutex::new(Some(chunk)))
+            .collect();
+        self.for_each(runs.len(), 1, &|index| {
+            let chunk = lock(&runs[index]).take().expect("every run is taken once");
+            job(index * run, chunk);
+        });
+    }
+
+    /// Runs `job` once on every strip of [`STRIP`] columns of every output, `grain` neighbouring strips at a time.
+    ///
+    /// `rows` is the number of rows of each output; `job` gets the thread's index, the output's index and the strip.
+    pub(crate) fn for_strips(
+        &self,
+        outputs: &mut [Output<'_>],
+        rows: usize,
+        grain: usize,
+        job: &(dyn Fn(usize, usize, Strip<'_>) + Sync),
+    ) {
+        let outputs: Vec<_> = outputs
+            .iter_mut()
+            .map(|output| {
+                assert!(
+                    output.data.len() >= rows * output.width,
+                    "an output holds {rows} rows"
+                );
+                (SendPtr(output.data.as_mut_ptr()), output.width)
+            })
+            .collect();
+        let outputs = &outputs;
+        let count = outputs
+            .iter()
+            .map(|&(_, width)| width.div_ceil(STRIP))
+            .sum();
+        let run_one = |thread: usize, mut index: usize| {
+            for (output, &(ref data, width)) in outputs.iter().enumerate() {
+                let strips = width.div_ceil(STRIP);
+                if index < strips {
+                    let start = index * STRIP;
+                    let columns = start..width.min(start + STRIP);
+                    return job(
+                        thread,
+                        output,
+                        Strip {
+                            data: data.0,
+                            pitch: width,
+                            columns,
+                            rows,
+                            owner: PhantomData,
+                        },
+                    );
+                }
+                index -= strips;
+            }
+        };
+        let grain = grain.max(1);
+        if count <= grain {
+            return (0..count).for_each(|index| run_one(0, index));
+        }
+        let next = AtomicUsize::new(0);
+        self.run(&|thread, _| take_turns(&next, count, grain, &|index| run_one(thread, index)));
+    }
+
+    fn start(&self, job: &Job<'_>) {
+        let shared = &*self.shared;
+        // SAFETY: the lifetime is forgotten, not outlived: `run` returns only after `join` has seen every worker done
+        // with this job, and it catches its own panic before that.
+        let job = unsafe { std::mem::transmute::<&Job<'_>, &'static Job<'static>>(job) };
+        // SAFETY: no worker reads the cell now: all have finished the previous job (`join`) and the next epoch, which
+        // lets them read, is published below. No other caller writes it: `turn` is held.
+        unsafe { *shared.job.get() = Some((job, thread::current())) };
+        shared.running.store(self.workers.len(), Ordering::Relaxed);
+        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for (worker, asleep) in self.workers.iter().zip(&shared.asleep) {
+            if asleep.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker catches the panics of its jobs, so it has none of its own to report.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// Columns in a strip: the output rows of a weight that a kernel computes together.
+pub(crate) const STRIP: usize = 16;
+
+/// One matrix that a job fills: `data` is `[rows, width]`.
+pub(crate) struct Output<'a> {
+    pub(crate) data: &'a mut [f32],
+    pub(crate) width: usize,
+}
+
+/// Up to [`STRIP`] neighbouring columns of an output, in all its rows; disjoint from every other strip.
+pub(crate) struct Strip<'a> {
+    data: *mut f32,
+    pitch: usize,
+    columns: Range<usize>,
+    rows: usize,
+    owner: PhantomData<&'a mut f32>,
+}
+
+impl Strip<'_> {
+    /// Which strip of its output this is.
+    pub(crate) fn index(&self) -> usize {
+        self.columns.start / STRIP
+    }
+
+    /// Rows of the output.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The strip's part of row `index`.
+    pub(crate) fn row(&mut self, index: usize) -> &mut [f32] {
+        assert!(index < self.rows, "row {index} of {}", self.rows);
+        // SAFETY: `for_strips` checked that the output holds `rows` rows of `pitch` columns, `columns` lies within
+        // them, and it makes one strip for each range of columns, so nobody else has these elements; the borrow of
+        // `self` keeps the rows of this strip apart in time.
+        unsafe {
+            let start = self.data.add(index * self.pitch + self.columns.start);
+            std::slice::from_raw_parts_mut(start, self.columns.len())
+        }
+    }
+}
+
+struct SendPtr(*mut f32);
+
+// SAFETY: the pointer is only turned into strips, which are disjoint and live as long as the borrow they came from.
+unsafe impl Sync for SendPtr {}
+
+/// What the caller and the workers share.
+struct Shared {
+    /// Number of jobs started so far: a change tells the workers to begin.
+    epoch: AtomicUsize,
+    /// The job of the current epoch, and the thread that waits for its end.
+    job: UnsafeCell<Option<(&'static Job<'static>, Thread)>>,
+    /// Workers that have not finished the current job.
+    running: AtomicUsize,
+    stop: AtomicBool,
+    /// Workers that are parked or about to be.
+    asleep: Vec<AtomicBool>,
+    /// The first panic of a worker in the current job.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    threads: usize,
+}
+
+// SAFETY: `job` is the only field that is not `Sync` by itself; it is written by the thread that holds `turn` while no
+// worker runs, and read by workers only between the epoch's change and their decrement of `running`.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; the job itself is `Sync`.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// A worker's life.
+    fn work(&self, index: usize) {
+        let mut seen = 0;
+        while self.next_epoch(index, seen) {
+            seen += 1;
+            // SAFETY: this epoch's job was written before the epoch changed and stays until `running` reaches 0.
+            let (job, caller) =
+                unsafe { (*self.job.get()).clone() }.expect("a job is published with its epoch");
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(index, self.threads))) {
+                lock(&self.panic).get_or_insert(panic);
+            }
+            if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+                caller.unpark();
+            }
+        }
+    }
+
+    /// Waits until the epoch is past `seen`; false when the pool ends.
+    fn next_epoch(&self, index: usize, seen: usize) -> bool {
+        let ready =
+            || self.epoch.load(Ordering::SeqCst) != seen || self.stop.load(Ordering::SeqCst);
+        if !spin_until(&ready) {
+            let asleep = &self.asleep[index - 1];
+            asleep.store(true, Ordering::SeqCst);
+            while !ready() {
+                thread::park();
+            }
+            asleep.store(false, Ordering::SeqCst);
+        }
+        self.epoch.load(Ordering::SeqCst) != seen
+    }
+
+    /// Waits until every worker has finished the current job.
+    fn join(&self) {
+        let done = || self.running.load(Ordering::Acquire) == 0;
+        if !spin_until(&done) {
+            while !done() {
+                thread::park();
+            }
+        }
+    }
+}
+
+/// Takes runs of `grain` indices of `0..count` from `next` until none is left.
+fn take_turns(next: &AtomicUsize, count: usize, grain: usize, job: &dyn Fn(usize)) {
+    loop {
+        let start = next.fetch_add(grain, Ordering::Relaxed);
+        if start >= count {
+            return;
+        }
+        (start..count.min(start + grain)).for_each(job);
+    }
+}
+
+/// Spins for at most [`SPIN`]; whether the condition came true.
+fn spin_until(condition: &dyn Fn() -> bool) -> bool {
+    let mut began = None;
+    loop {
+        for _ in 0..64 {
+            if condition() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if began.get_or_insert_with(Instant::now).elapsed() > SPIN {
+            return false;
+        }
+    }
+}
+
+/// Locks, whether or not another thread panicked: the data guarded here stays valid.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

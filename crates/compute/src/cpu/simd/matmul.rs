@@ -1,0 +1,48 @@
+//! The matrix kernels of each instruction set behind safe functions.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod layout;
+
+use crate::cpu::isa::{Isa, Level};
+use crate::cpu::matmul::{
+    Activations, DenseGroup, Group, Panel, RowsMut, multiply_dense, multiply_packed, quantize_row,
+};
+use crate::cpu::pool::Strip;
+
+/// Quantises one row of activations.
+pub(crate) fn quantize(isa: Isa, x: &[f32], out: RowsMut<'_>) {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
+        Level::Avx512 => unsafe { avx512::quantize(x, out) },
+        _ => quantize_row(x, out),
+    }
+}
+
+/// Multiplies a packed group with all activation rows into `out`.
+pub(crate) fn packed(
+    isa: Isa,
+    group: &Group<'_>,
+    x: &Activations,
+    panel: &mut Panel,
+    out: &mut Strip<'_>,
+) {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
+        Level::Avx512 => unsafe { avx512::packed(group, x, panel, out) },
+        _ => multiply_packed(group, x, panel, out),
+    }
+}
+
+/// Multiplies a dense group with all rows of `x` into `out`.
+pub(crate) fn dense(isa: Isa, group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
+        Level::Avx512 => unsafe { avx512::dense(group, x, out) },
+        _ => multiply_dense(group, x, out),
+    }
+}

@@ -1,0 +1,444 @@
+//! AVX-512 with VNNI: one vector holds the sixteen rows of a group, `vpdpbusd` advances all of them by four columns.
+//!
+//! Few activation rows use the [`fused`] kernel, which unpacks weights in registers on their way from memory; more
+//! use [`tile`], which reads the group unpacked in a [`Panel`]. The arithmetic is the panel module's.
+
+use super::layout::{Layout, for_layout};
+use crate::cpu::matmul::{
+    Activations, BLOCK, DenseGroup, Floats, Group, Kind, Lanes, Line, Panel, QUADS, Quants,
+    RowsMut, SUPER, Scales, scale_of,
+};
+use crate::cpu::pool::Strip;
+use std::arch::x86_64::*;
+
+/// Most activation rows for which unpacking in registers is faster.
+const FUSED_ROWS: usize = 4;
+/// Activation rows of a tile: two accumulators each, which leaves registers for the weights.
+const TILE: usize = 12;
+
+/// Multiplies a packed group with all activation rows into `out`.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out: &mut Strip<'_>) {
+    match x.rows() {
+        1 => for_layout!(group.kind, L => fused::<L, 1>(group, x, out)),
+        2 => for_layout!(group.kind, L => fused::<L, 2>(group, x, out)),
+        3 => for_layout!(group.kind, L => fused::<L, 3>(group, x, out)),
+        FUSED_ROWS => for_layout!(group.kind, L => fused::<L, FUSED_ROWS>(group, x, out)),
+        _ => {
+            for_layout!(group.kind, L => unpack::<L>(group, panel));
+            tiles(group, x, panel, out);
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn tiles(group: &Group<'_>, x: &Activations, panel: &Panel, out: &mut Strip<'_>) {
+    // Values of eight bits are bytes already.
+    let quants = if group.kind.bits == 8 {
+        group.quants
+    } else {
+        &panel.quants[..]
+    };
+    let mut first = 0;
+    while first < x.rows() {
+        let rows = TILE.min(x.rows() - first);
+        let input = Input::new(group.kind, x, first, rows);
+        macro_rules! tile_of {
+            ($($rows:literal)*) => {
+                match (rows, group.kind.scales) {
+                    $(
+                        ($rows, Scales::SuperHalf) => tile::<$rows, 4, false>(quants, panel, &input, out),
+                        ($rows, Scales::Plain) => tile::<$rows, 8, false>(quants, panel, &input, out),
+                        ($rows, _) => tile::<$rows, 8, true>(quants, panel, &input, out),
+                    )*
+                    _ => unreachable!("a tile has 1 to {TILE} rows"),
+                }
+            };
+        }
+        tile_of!(1 2 3 4 5 6 7 8 9 10 11 12);
+        first += rows;
+    }
+}
+
+/// Some neighbouring activation rows.
+struct Input<'a> {
+    first: usize,
+    blocks: usize,
+    spans: usize,
+    pitch: usize,
+    quants: &'a [Quants],
+    scales: &'a [f32],
+    sums: &'a [f32],
+    starts: &'a [i32],
+}
+
+impl<'a> Input<'a> {
+    fn new(kind: Kind, x: &'a Activations, first: usize, rows: usize) -> Self {
+        let (blocks, pitch) = (x.blocks(), x.pitch());
+        let spans = blocks * BLOCK / kind.span();
+        Self {
+            first,
+            blocks,
+            spans,
+            pitch,
+            quants: &x.quants(first)[..(rows - 1) * pitch + blocks],
+            scales: &x.scales(first)[..rows * blocks],
+            sums: &x.sums(first)[..rows * blocks],
+            starts: &x.starts(kind, first)[..rows * spans],
+        }
+    }
+
+    /// Four values of block `block` of row `row`, in every lane.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn quad(&self, row: usize, block: usize, quad: usize) -> __m512i {
+        let block = &raw const self.quants[row * self.pitch + block];
+        // SAFETY: `quad` is below 8, so the four bytes lie in the block.
+        _mm512_set1_epi32(unsafe { block.cast::<i32>().add(quad).read_unaligned() })
+    }
+}
+
+/// `N` activation rows at once, straight from the packed weights.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mut Strip<'_>) {
+    let input = Input::new(group.kind, x, 0, N);
+    let mut acc = [_mm512_setzero_ps(); N];
+    for block in 0..group.blocks {
+        let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
+        let (scales, min) = unpack_scales::<L>(group.scales, block);
+        let half = L::SCALES == Scales::SuperHalf;
+        let spans = if half { 2 } else { 1 };
+        for row in 0..N {
+            let activation_scale = _mm512_set1_ps(input.scales[row * input.blocks + block]);
+            for span in 0..spans {
+                let mut sum =
+                    _mm512_set1_epi32(input.starts[row * input.spans + block * spans + span]);
+                for quad in span * QUADS / spans..(span + 1) * QUADS / spans {
+                    sum = _mm512_dpbusd_epi32(sum, quads[quad], input.quad(row, block, quad));
+                }
+                let scale = _mm512_mul_ps(scales[span], activation_scale);
+                acc[row] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), acc[row]);
+            }
+            if matches!(L::SCALES, Scales::Min | Scales::SuperMin) {
+                let sum = _mm512_set1_ps(input.sums[row * input.blocks + block]);
+                acc[row] = _mm512_fmadd_ps(min, sum, acc[row]);
+            }
+        }
+    }
+    for (row, acc) in acc.into_iter().enumerate() {
+        store(acc, out.row(row));
+    }
+}
+
+/// `T` activation rows against an unpacked group; `SPAN` quads share a weight scale.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn tile<const T: usize, const SPAN: usize, const MIN: bool>(
+    quants: &[Line],
+    panel: &Panel,
+    input: &Input<'_>,
+    out: &mut Strip<'_>,
+) {
+    let &Input {
+        blocks,
+        spans,
+        pitch,
+        ..
+    } = input;
+    assert!(
+        quants.len() >= blocks * QUADS
+            && panel.scales.len() >= spans
+            && spans * SPAN == blocks * QUADS
+    );
+    assert!(input.quants.len() >= (T - 1) * pitch + blocks && input.scales.len() >= T * blocks);
+    assert!(input.sums.len() >= T * blocks && input.starts.len() >= T * spans);
+    assert!(!MIN || panel.mins.len() >= blocks);
+    let mut acc = [_mm512_setzero_ps(); T];
+    for span in 0..spans {
+        let block = span * SPAN / QUADS;
+        // SAFETY: the lengths were checked above, for every row below `T`, block below `blocks`, span below `spans`;
+        // lines and floats are aligned to 64 bytes by their types, a block's quads lie inside it.
+        unsafe {
+            let mut sums = [_mm512_setzero_si512(); T];
+            for (row, sum) in sums.iter_mut().enumerate() {
+                *sum = _mm512_set1_epi32(*input.starts.get_unchecked(row * spans + span));
+            }
+            let values = input
+                .quants
+                .as_ptr()
+                .add(block)
+                .cast::<i32>()
+                .add(span * SPAN % QUADS);
+            for quad in 0..SPAN {
+                let weights = _mm512_load_si512(quants.as_ptr().add(span * SPAN + quad).cast());
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    let values = _mm512_set1_epi32(*values.add(row * pitch * QUADS + quad));
+                    *sum = _mm512_dpbusd_epi32(*sum, weights, values);
+                }
+            }
+            let scales = _mm512_load_ps(panel.scales.as_ptr().add(span).cast());
+            for (row, (acc, sum)) in acc.iter_mut().zip(sums).enumerate() {
+                let scale = _mm512_mul_ps(
+                    scales,
+                    _mm512_set1_ps(*input.scales.get_unchecked(row * blocks + block)),
+                );
+                *acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), *acc);
+            }
+            if MIN {
+                let min = _mm512_load_ps(panel.mins.as_ptr().add(block).cast());
+                for (row, acc) in acc.iter_mut().enumerate() {
+                    let sum = _mm512_set1_ps(*input.sums.get_unchecked(row * blocks + block));
+                    *acc = _mm512_fmadd_ps(min, sum, *acc);
+                }
+            }
+        }
+    }
+    for (row, acc) in acc.into_iter().enumerate() {
+        store(acc, out.row(input.first + row));
+    }
+}
+
+/// Unpacks a group into `panel`.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
+    panel.resize(group);
+    for block in 0..group.blocks {
+        if L::BITS < 8 {
+            let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
+            for (line, quad) in panel.quants[block * QUADS..][..QUADS].iter_mut().zip(quads) {
+                // SAFETY: a line is 64 bytes, aligned by its type.
+                unsafe { _mm512_store_si512((&raw mut *line).cast(), quad) };
+            }
+        }
+        let (scales, min) = unpack_scales::<L>(group.scales, block);
+        if L::SCALES == Scales::SuperHalf {
+            store_floats(scales[0], &mut panel.scales[2 * block]);
+            store_floats(scales[1], &mut panel.scales[2 * block + 1]);
+        } else {
+            store_floats(scales[0], &mut panel.scales[block]);
+        }
+        if matches!(L::SCALES, Scales::Min | Scales::SuperMin) {
+            store_floats(min, &mut panel.mins[block]);
+        }
+    }
+}
+
+/// The eight quads of a block as unsigned bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn unpack_block<L: Layout>(lines: &[Line]) -> [__m512i; QUADS] {
+    // SAFETY: a line is 64 bytes, aligned by its type.
+    let load = |index: usize| unsafe { _mm512_load_si512((&raw const lines[index]).cast()) };
+    let mut quads = [_mm512_setzero_si512(); QUADS];
+    if L::BITS == 8 {
+        for (index, quad) in quads.iter_mut().enumerate() {
+            *quad = load(index);
+        }
+        return quads;
+    }
+    let nibble = _mm512_set1_epi8(15);
+    for index in 0..4 {
+        let line = load(index);
+        quads[index] = _mm512_and_si512(line, nibble);
+        quads[index + 4] = _mm512_and_si512(_mm512_srli_epi16::<4>(line), nibble);
+    }
+    // `a | (b & c)`
+    const OR_AND: i32 = 0b1111_1000;
+    if L::BITS == 5 {
+        let fifth = load(4);
+        let bit = _mm512_set1_epi8(16);
+        let shifted = [
+            _mm512_slli_epi16::<4>(fifth),
+            _mm512_slli_epi16::<3>(fifth),
+            _mm512_slli_epi16::<2>(fifth),
+            _mm512_slli_epi16::<1>(fifth),
+            fifth,
+            _mm512_srli_epi16::<1>(fifth),
+            _mm512_srli_epi16::<2>(fifth),
+            _mm512_srli_epi16::<3>(fifth),
+        ];
+        for (quad, shifted) in quads.iter_mut().zip(shifted) {
+            *quad = _mm512_ternarylogic_epi32::<OR_AND>(*quad, shifted, bit);
+        }
+    }
+    if L::BITS == 6 {
+        let bits = _mm512_set1_epi8(48);
+        for half in 0..2 {
+            let upper = load(4 + half);
+            let shifted = [
+                _mm512_slli_epi16::<4>(upper),
+                _mm512_slli_epi16::<2>(upper),
+                upper,
+                _mm512_srli_epi16::<2>(upper),
+            ];
+            for (quad, shifted) in quads[4 * half..].iter_mut().zip(shifted) {
+                *quad = _mm512_ternarylogic_epi32::<OR_AND>(*quad, shifted, bits);
+            }
+        }
+    }
+    quads
+}
+
+/// Scales of the spans of a block (the second only for half-block spans) and its minima.
+#[inline]
+#[target_feature(enable = "avx2,avx512f")]
+fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], __m512) {
+    // SAFETY: an entry is 32 bytes, aligned by its type.
+    let load = |index: usize| unsafe { _mm256_load_si256((&raw const lanes[index]).cast()) };
+    let half = |index: usize| _mm512_cvtph_ps(load(index));
+    let zero = _mm512_setzero_ps();
+    match L::SCALES {
+        Scales::Plain => ([half(block), zero], zero),
+        Scales::Min => ([half(2 * block), zero], half(2 * block + 1)),
+        Scales::SuperMin => {
+            let base = block / SUPER * (2 + SUPER);
+            let both = _mm512_cvtepu16_epi32(load(base + 2 + block % SUPER));
+            let scale = _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(255)));
+            let min = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(both));
+            let negative = _mm512_xor_si512(
+                _mm512_castps_si512(half(base + 1)),
+                _mm512_set1_epi32(i32::MIN),
+            );
+            (
+                [_mm512_mul_ps(half(base), scale), zero],
+                _mm512_mul_ps(_mm512_castsi512_ps(negative), min),
+            )
+        }
+        Scales::SuperHalf => {
+            let base = block / SUPER * (1 + SUPER);
+            let d = half(base);
+            let both = _mm512_cvtepi16_epi32(load(base + 1 + block % SUPER));
+            let first = _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(both)));
+            let last = _mm512_cvtepi32_ps(_mm512_srai_epi32::<8>(both));
+            ([_mm512_mul_ps(d, first), _mm512_mul_ps(d, last)], zero)
+        }
+    }
+}
+
+/// Multiplies a dense group with all rows of `x` into `out`.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn dense(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
+    match group {
+        DenseGroup::F32(weights) => {
+            dense_rows(weights, x, out, |weights: &Floats| load_floats(weights))
+        }
+        DenseGroup::F16(weights) => dense_rows(weights, x, out, |weights: &Lanes| {
+            // SAFETY: an entry is 32 bytes, aligned by its type.
+            _mm512_cvtph_ps(unsafe { _mm256_load_si256((&raw const *weights).cast()) })
+        }),
+        DenseGroup::Bf16(weights) => dense_rows(weights, x, out, |weights: &Lanes| {
+            // SAFETY: an entry is 32 bytes, aligned by its type.
+            let bits =
+                _mm512_cvtepu16_epi32(unsafe { _mm256_load_si256((&raw const *weights).cast()) });
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn dense_rows<W>(
+    weights: &[W],
+    x: &[f32],
+    out: &mut Strip<'_>,
+    load: impl Fn(&W) -> __m512 + Copy,
+) {
+    let rows = x.len() / weights.len();
+    let mut first = 0;
+    while first < rows {
+        let x = &x[first * weights.len()..];
+        let count = match rows - first {
+            8.. => dense_tile::<W, 8>(weights, x, first, out, load),
+            4.. => dense_tile::<W, 4>(weights, x, first, out, load),
+            2.. => dense_tile::<W, 2>(weights, x, first, out, load),
+            _ => dense_tile::<W, 1>(weights, x, first, out, load),
+        };
+        first += count;
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn dense_tile<W, const T: usize>(
+    weights: &[W],
+    x: &[f32],
+    first: usize,
+    out: &mut Strip<'_>,
+    load: impl Fn(&W) -> __m512,
+) -> usize {
+    let cols = weights.len();
+    let x = &x[..T * cols];
+    let mut totals = [_mm512_setzero_ps(); T];
+    for (part, weights) in weights.chunks(BLOCK).enumerate() {
+        let mut sums = [_mm512_setzero_ps(); T];
+        for (column, weights) in weights.iter().enumerate() {
+            let weights = load(weights);
+            for (row, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `x` has `T` rows of `cols` values, and the column is below `cols`.
+                let x = unsafe { *x.get_unchecked(row * cols + part * BLOCK + column) };
+                *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(x), *sum);
+            }
+        }
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            *total = _mm512_add_ps(*total, sum);
+        }
+    }
+    for (row, total) in totals.into_iter().enumerate() {
+        store(total, out.row(first + row));
+    }
+    T
+}
+
+/// Quantises one row of activations, as the portable version does.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn quantize(x: &[f32], out: RowsMut<'_>) {
+    let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+    for (block, x) in x.as_chunks::<BLOCK>().0.iter().enumerate() {
+        // SAFETY: a block is 32 values.
+        let (a, b) = unsafe {
+            (
+                _mm512_loadu_ps(x.as_ptr()),
+                _mm512_loadu_ps(x.as_ptr().add(16)),
+            )
+        };
+        let bits = |v: __m512| _mm512_and_si512(_mm512_castps_si512(v), magnitude);
+        let amax = f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(bits(a), bits(b))));
+        let (scale, inverse) = scale_of(amax);
+        let inverse = _mm512_set1_ps(inverse);
+        let (a, b) = (
+            _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
+            _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)),
+        );
+        let target = (&raw mut out.quants[block]).cast::<__m128i>();
+        // SAFETY: a block of quants is 32 bytes, aligned by its type.
+        unsafe {
+            _mm_store_si128(target, _mm512_cvtsepi32_epi8(a));
+            _mm_store_si128(target.add(1), _mm512_cvtsepi32_epi8(b));
+        }
+        let halves = [_mm512_reduce_add_epi32(a), _mm512_reduce_add_epi32(b)];
+        out.halves[2 * block..][..2].copy_from_slice(&halves);
+        out.scales[block] = scale;
+        out.sums[block] = scale * (halves[0] + halves[1]) as f32;
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_floats(floats: &Floats) -> __m512 {
+    // SAFETY: 64 bytes, aligned by their type.
+    unsafe { _mm512_load_ps((&raw const *floats).cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store_floats(value: __m512, floats: &mut Floats) {
+    // SAFETY: 64 bytes, aligned by their type.
+    unsafe { _mm512_store_ps((&raw mut *floats).cast(), value) };
+}
+
+/// Writes the lanes that `out` has, at most sixteen.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(value: __m512, out: &mut [f32]) {
+    let mask = u16::MAX >> (16 - out.len());
+    // SAFETY: only the lanes below `out.len()` are written.
+    unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, value) };
+}
