@@ -1,2 +1,34 @@
-//! The andante program.
-fn main() {}
+//! The `andante` program: arguments to configuration, choice of backend, and the commands.
+//!
+//! Knows: the command line, the environment, files on this machine. Does not know: how anything is computed.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod models;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+#[expect(
+    clippy::print_stderr,
+    reason = "a command-line tool tells its user what went wrong"
+)]
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Pull(args) => commands::pull::run(&args),
+        _ => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("andante: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

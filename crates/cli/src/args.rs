@@ -1,0 +1,271 @@
+//! The command line: every option, its meaning and its default.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::models::{DEFAULT_MODEL, ModelRef};
+
+/// A local LLM inference server that keeps every answer flowing.
+#[derive(Debug, Parser)]
+#[command(name = "andante", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a model over HTTP
+    Serve(ServeArgs),
+    /// Answer one prompt in the terminal, or talk when none is given
+    Run(RunArgs),
+    /// Fetch a model and print its path
+    Pull(PullArgs),
+    /// Show what is in a model file
+    Inspect(InspectArgs),
+    /// Print the token ids of a text
+    Tokens(TokensArgs),
+    /// Write the logits of given tokens to a file, for comparing runtimes
+    Logits(LogitsArgs),
+    /// Measure prompt and generation speed
+    Bench(BenchArgs),
+}
+
+/// Which model, and how it is computed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ModelArgs {
+    /// GGUF file, hf:owner/repo/file.gguf, or a name that `andante pull --list` shows
+    #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
+    pub(crate) model: ModelRef,
+    /// Threads that compute [default: physical cores]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Number format of the KV cache
+    #[arg(long, value_enum, default_value_t = KvType::F16)]
+    pub(crate) kv_type: KvType,
+}
+
+/// Number format of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvType {
+    F16,
+    F32,
+}
+
+/// Room and fairness, the same for `serve` and `run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EngineArgs {
+    /// Tokens that one session may hold, prompt and answer together [default: the model's, at most 8192]
+    #[arg(short, long, value_name = "TOKENS")]
+    pub(crate) ctx: Option<u32>,
+    /// Sessions whose full context is reserved in memory
+    #[arg(
+        long,
+        visible_alias = "batched-session",
+        value_name = "N",
+        default_value_t = 4
+    )]
+    pub(crate) sessions: u32,
+    /// Longest step, in milliseconds, while an answer is being generated
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) max_stall_ms: u32,
+    /// Longest step, in milliseconds, while only prompts are processed
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    pub(crate) max_idle_ms: u32,
+    /// Most prompt tokens in a step
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
+    pub(crate) prefill_chunk: u32,
+    /// Most prompt tokens in a step while an answer is being generated [default: as many as --max-stall-ms allows]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) mixed_prefill_quantum: Option<u32>,
+    /// Whether prompts and answers share a step or take turns
+    #[arg(long, value_enum, default_value_t = Mode::Mix)]
+    pub(crate) mode: Mode,
+    /// Requests that may wait; more are refused
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) max_queue: u32,
+}
+
+/// How a step is made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// One step carries all answers and a piece of prompt
+    Mix,
+    /// Steps of prompt and steps of answers take turns
+    HandOff,
+}
+
+/// Options of `serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = parse_host)]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8000)]
+    pub(crate) port: u16,
+    /// Answer tokens of a request that does not say how many it wants [default: what the context holds]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) tokens: Option<u32>,
+    /// Seconds that running answers get to finish after SIGINT or SIGTERM
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub(crate) drain_s: u64,
+    /// Folder of the KV cache on disk (not yet: the option is known, the disk cache is not built)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) kv_disk_dir: Option<PathBuf>,
+    /// Size limit of the KV cache on disk (not yet)
+    #[arg(long, value_name = "MB")]
+    pub(crate) kv_disk_space_mb: Option<u64>,
+}
+
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+        _ => text
+            .parse()
+            .map_err(|_| "give an IP address, or localhost".to_owned()),
+    }
+}
+
+/// Options of `run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// What to ask; without it, lines are read from the terminal
+    pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// System prompt
+    #[arg(long)]
+    pub(crate) system: Option<String>,
+    /// Continue the text as it is, without the chat template
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Most tokens of an answer
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) tokens: Option<u32>,
+    /// Randomness; 0 always takes the likeliest token
+    #[arg(long, default_value_t = 0.8)]
+    pub(crate) temperature: f32,
+    /// Start of the random numbers, to repeat an answer
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+}
+
+/// Options of `pull`.
+#[derive(Args, Debug)]
+pub(crate) struct PullArgs {
+    /// A name, or hf:owner/repo/file.gguf
+    #[arg(default_value = DEFAULT_MODEL)]
+    pub(crate) model: ModelRef,
+    /// List the models known by name
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// Options of `inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    /// GGUF file, hf:owner/repo/file.gguf, or a name
+    #[arg(default_value = DEFAULT_MODEL)]
+    pub(crate) model: ModelRef,
+    /// Show every tensor and whole metadata values
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
+
+/// Options of `tokens`.
+#[derive(Args, Debug)]
+pub(crate) struct TokensArgs {
+    /// The text; `-` reads standard input
+    pub(crate) text: String,
+    /// GGUF file, hf:owner/repo/file.gguf, or a name
+    #[arg(short, long, default_value = DEFAULT_MODEL)]
+    pub(crate) model: ModelRef,
+    /// Read control tokens in the text as control tokens, as in a template's own text
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// Show each token's text beside its id
+    #[arg(long)]
+    pub(crate) pieces: bool,
+}
+
+/// Options of `logits`.
+#[derive(Args, Debug)]
+pub(crate) struct LogitsArgs {
+    /// File of token ids, little-endian 32-bit integers
+    pub(crate) tokens: PathBuf,
+    /// File to write: little-endian 32-bit floats, one row of the vocabulary's size per position
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Positions whose logits are written, e.g. `0,5,10-19`; `last`; `all`
+    #[arg(long, default_value = "last")]
+    pub(crate) positions: String,
+    /// Compute with dequantised weights and 32-bit floats throughout
+    #[arg(long)]
+    pub(crate) reference: bool,
+    /// Tokens per step
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) chunk: u32,
+}
+
+/// Options of `bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Prompt lengths
+    #[arg(short = 'p', long, value_delimiter = ',', default_value = "512")]
+    pub(crate) n_prompt: Vec<u32>,
+    /// Generation lengths
+    #[arg(short = 'n', long, value_delimiter = ',', default_value = "128")]
+    pub(crate) n_gen: Vec<u32>,
+    /// Tokens already in the context before the measured ones
+    #[arg(short = 'd', long, value_delimiter = ',', default_value = "0")]
+    pub(crate) n_depth: Vec<u32>,
+    /// Sequences generated at once
+    #[arg(short = 'b', long, value_delimiter = ',', default_value = "1")]
+    pub(crate) batch: Vec<u32>,
+    /// Measured repetitions
+    #[arg(short = 'r', long, default_value_t = 3)]
+    pub(crate) repetitions: u32,
+    /// Print JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_ds4_server_are_understood() {
+        let line = "andante serve --ctx 200000 --prefill-chunk 2048 --batched-session 3 --mixed-prefill-quantum 128 \
+                    --kv-disk-dir kv --kv-disk-space-mb 4096 --host localhost";
+        let Command::Serve(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("not serve")
+        };
+        assert_eq!((args.engine.ctx, args.engine.sessions), (Some(200_000), 3));
+        assert_eq!(
+            (args.engine.prefill_chunk, args.engine.mixed_prefill_quantum),
+            (2048, Some(128))
+        );
+        assert_eq!(args.host, IpAddr::from([127, 0, 0, 1]));
+    }
+}
