@@ -1,1 +1,28 @@
 //! The HTTP APIs.
+//!
+//! Knows wire formats: it decodes a request, has the engine prepare and run it, and encodes the events that come back,
+//! streamed or whole. Does not know how tokens are made, scheduled or cached.
+//!
+//! | module | |
+//! |---|---|
+//! | [`http`] | listener, connection limits, shutdown |
+//! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
+//! | `answer` | the choices of one request as one sequence of events |
+//! | `sse` | that sequence as a body of server-sent events |
+//! | `json` | fields that name themselves when they are wrong |
+//! | `error` | every refusal, and OpenAI's envelope for it |
+//! | `config` | settings and fixed limits |
+#![forbid(unsafe_code)]
+
+mod answer;
+mod api;
+mod config;
+mod error;
+mod http;
+mod json;
+mod server;
+mod sse;
+
+pub use config::ServerConfig;
+pub use http::{Phase, serve};
+pub use server::Server;

@@ -1,0 +1,117 @@
+//! The choices of one HTTP request, merged into one sequence of events; the same for a streamed and a whole answer.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use andante_engine::{Delta, Event, EventStream, FinishReason, TokenLogprob, Usage};
+use futures_core::Stream;
+
+use crate::error::ApiError;
+
+/// Running choices. Dropping it cancels those that have not ended.
+pub(crate) struct Answer {
+    /// `None` once a choice has finished.
+    streams: Vec<Option<EventStream>>,
+    /// Choices made from each prompt: their shared prompt counts once.
+    choices_per_prompt: usize,
+    usage: Usage,
+    /// Whose turn it is, so that a talkative choice keeps no other one waiting.
+    turn: usize,
+}
+
+/// What happened, and to which choice.
+pub(crate) enum Progress {
+    Started(usize),
+    Delta(usize, Delta),
+    Finished(usize, FinishReason),
+    /// All choices have finished: the last event, unless `Failed` is.
+    Ended(Usage),
+    /// One choice failed, so the answer did: the last event.
+    Failed(ApiError),
+}
+
+/// A whole choice.
+pub(crate) struct Choice {
+    pub(crate) text: String,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) reason: FinishReason,
+}
+
+impl Answer {
+    pub(crate) fn new(streams: Vec<EventStream>, choices_per_prompt: usize) -> Self {
+        Self {
+            streams: streams.into_iter().map(Some).collect(),
+            choices_per_prompt,
+            usage: Usage::default(),
+            turn: 0,
+        }
+    }
+
+    /// The next event. Not to be called after `Ended` or `Failed`.
+    pub(crate) fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
+        let count = self.streams.len();
+        let mut running = false;
+        for offset in 0..count {
+            let choice = (self.turn + offset) % count;
+            let Some(stream) = &mut self.streams[choice] else {
+                continue;
+            };
+            running = true;
+            if let Poll::Ready(event) = Pin::new(stream).poll_next(cx) {
+                self.turn = choice + 1;
+                return Poll::Ready(self.advance(choice, event));
+            }
+        }
+        if running {
+            Poll::Pending
+        } else {
+            Poll::Ready(Progress::Ended(self.usage))
+        }
+    }
+
+    /// Collects the whole answer.
+    pub(crate) async fn collect(mut self) -> Result<(Vec<Choice>, Usage), ApiError> {
+        let mut choices: Vec<Choice> = (0..self.streams.len())
+            .map(|_| Choice {
+                text: String::new(),
+                logprobs: Vec::new(),
+                reason: FinishReason::Length,
+            })
+            .collect();
+        loop {
+            match poll_fn(|cx| self.poll_progress(cx)).await {
+                Progress::Started(_) => {}
+                Progress::Delta(choice, delta) => {
+                    choices[choice].text.push_str(&delta.text);
+                    choices[choice].logprobs.extend(delta.logprobs);
+                }
+                Progress::Finished(choice, reason) => choices[choice].reason = reason,
+                Progress::Ended(usage) => return Ok((choices, usage)),
+                Progress::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    fn advance(&mut self, choice: usize, event: Option<Event>) -> Progress {
+        match event {
+            Some(Event::Started { .. }) => Progress::Started(choice),
+            Some(Event::Token(delta)) => Progress::Delta(choice, delta),
+            Some(Event::Finished { reason, usage, .. }) => {
+                self.streams[choice] = None;
+                self.count(choice, usage);
+                Progress::Finished(choice, reason)
+            }
+            Some(Event::Failed(failure)) => Progress::Failed(failure.into()),
+            None => Progress::Failed(ApiError::EngineStopped),
+        }
+    }
+
+    fn count(&mut self, choice: usize, usage: Usage) {
+        self.usage.completion_tokens += usage.completion_tokens;
+        if choice.is_multiple_of(self.choices_per_prompt) {
+            self.usage.prompt_tokens += usage.prompt_tokens;
+            self.usage.cached_tokens += usage.cached_tokens;
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The table of routes, and the one path that every answer takes: decode, prepare, submit, encode.
+
+mod health;
+
+use andante_engine::{Delta, FinishReason, Request, Usage};
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Server;
+use crate::answer::{Answer, Choice};
+use crate::error::ApiError;
+use crate::json::Field;
+use crate::sse::{self, Frames};
+
+/// Every route. OpenAI's also answer without `/v1`, since base addresses are given both ways.
+pub(crate) fn routes(server: Server) -> Router {
+    let openai = Router::new().route("/health", get(health::health));
+    Router::new()
+        .nest("/v1", openai.clone())
+        .merge(openai)
+        .route("/version", get(health::version))
+        .method_not_allowed_fallback(no_method)
+        .fallback(no_route)
+        .with_state(server)
+}
+
+/// A decoded and prepared request: what to run, and how to write the answer.
+pub(crate) struct Job<E> {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) choices_per_prompt: usize,
+    pub(crate) stream: bool,
+    pub(crate) encoder: E,
+}
+
+/// How an API writes an answer.
+pub(crate) trait Encode: Send + Unpin + 'static {
+    /// A choice has begun. Streams only, as the next three.
+    fn started(&mut self, choice: usize, frames: &mut Frames);
+    /// A piece of a choice's text.
+    fn delta(&mut self, choice: usize, delta: Delta, frames: &mut Frames);
+    /// A choice is complete.
+    fn finished(&mut self, choice: usize, reason: FinishReason, frames: &mut Frames);
+    /// All choices are complete.
+    fn usage(&mut self, usage: Usage, frames: &mut Frames);
+    /// The whole answer at once.
+    fn whole(&self, choices: Vec<Choice>, usage: Usage) -> impl Serialize;
+}
+
+/// Answers a request that `decode` understands. All that can be refused is refused here, before the status line.
+async fn answer<E: Encode>(
+    server: Server,
+    headers: &HeaderMap,
+    body: Body,
+    decode: fn(&Server, &Field<'_>) -> Result<Job<E>, ApiError>,
+) -> Result<Response, ApiError> {
+    let body = server.read_body(headers, body).await?;
+    let job = server
+        .prepare(move |server| {
+            let body: Value = serde_json::from_slice(&body)?;
+            let body = Field::body(&body)?;
+            decode(server, &body)
+        })
+        .await?;
+    let streams = job
+        .requests
+        .into_iter()
+        .map(|request| server.engine().submit(request));
+    let answer = Answer::new(streams.collect::<Result<_, _>>()?, job.choices_per_prompt);
+    if job.stream {
+        return Ok(sse::response(
+            answer,
+            job.encoder,
+            server.config().keep_alive,
+        ));
+    }
+    let (choices, usage) = answer.collect().await?;
+    Ok(Json(job.encoder.whole(choices, usage)).into_response())
+}
+
+async fn no_route(uri: Uri) -> ApiError {
+    ApiError::NoRoute {
+        path: uri.path().to_owned(),
+    }
+}
+
+async fn no_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::NoMethod {
+        method: method.to_string(),
+        path: uri.path().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! What a person may set about the server, and the fixed limits of the wire.
+
+use std::time::Duration;
+
+/// The server's settings.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// The name under which `/v1/models` lists the model. Requests may ask for any name: there is one model.
+    pub model_name: String,
+    /// Silence on an event stream after which a comment is sent, so that no client takes a queued or prefilling
+    /// request for a dead one.
+    pub keep_alive: Duration,
+    /// The largest request body, in bytes.
+    pub body_limit_bytes: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a request's head may take to arrive; also how long an idle connection is kept.
+    pub head_timeout: Duration,
+    /// How long running answers may go on after the wish to shut down.
+    pub drain_timeout: Duration,
+    /// Connections served at once; more wait in the listener's backlog.
+    pub max_connections: usize,
+    /// Requests parsed, rendered and tokenised at once, so that a flood of prompts leaves the cores to the model.
+    pub max_preparing: usize,
+}
+
+impl ServerConfig {
+    /// The usual settings for a model listed as `model_name`.
+    pub fn new(model_name: impl Into<String>) -> Self {
+        Self {
+            model_name: model_name.into(),
+            keep_alive: Duration::from_secs(5),
+            body_limit_bytes: 64 << 20,
+            body_timeout: Duration::from_secs(120),
+            head_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(30),
+            max_connections: 1024,
+            max_preparing: std::thread::available_parallelism().map_or(2, usize::from),
+        }
+    }
+}
+
+/// Choices (prompts times `n`) of one request.
+pub(crate) const MAX_CHOICES: usize = 128;
+/// Stop strings of one request; OpenAI allows 4, llama-server any number.
+pub(crate) const MAX_STOPS: usize = 16;
+/// Bytes of one stop string: text is held back for as long as it may begin one.
+pub(crate) const MAX_STOP_BYTES: usize = 4096;
+/// Alternatives listed beside each token.
+pub(crate) const MAX_TOP_LOGPROBS: i64 = 20;
+/// The largest request head, in bytes.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;

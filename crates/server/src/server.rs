@@ -1,0 +1,140 @@
+//! What every handler shares, and what happens around each of them: ids, limits, the log line of a refusal.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use andante_engine::EngineHandle;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::sync::Semaphore;
+
+use crate::api;
+use crate::config::ServerConfig;
+use crate::error::{ApiError, Refusal};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The HTTP side of one engine. Clones share everything.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+struct Shared {
+    engine: EngineHandle,
+    config: Arc<ServerConfig>,
+    /// Permits to parse, render and tokenise.
+    preparing: Arc<Semaphore>,
+    ids: RandomState,
+    next_id: AtomicU64,
+    started_at_s: u64,
+}
+
+impl Server {
+    /// A server for the model behind `engine`.
+    pub fn new(engine: EngineHandle, config: ServerConfig) -> Self {
+        Self(Arc::new(Shared {
+            preparing: Arc::new(Semaphore::new(config.max_preparing)),
+            engine,
+            config: Arc::new(config),
+            ids: RandomState::new(),
+            next_id: AtomicU64::new(0),
+            started_at_s: unix_time_s(),
+        }))
+    }
+
+    /// All routes, with what surrounds them; for [`serve`](crate::serve), or for calls without a socket.
+    pub fn router(&self) -> Router {
+        api::routes(self.clone()).layer(middleware::from_fn_with_state(self.clone(), surround))
+    }
+
+    pub(crate) fn engine(&self) -> &EngineHandle {
+        &self.0.engine
+    }
+
+    pub(crate) fn config(&self) -> &Arc<ServerConfig> {
+        &self.0.config
+    }
+
+    pub(crate) fn started_at_s(&self) -> u64 {
+        self.0.started_at_s
+    }
+
+    /// An id that no other answer of this or another run has: clients merge turns that share one.
+    pub(crate) fn unique_id(&self, prefix: &str) -> String {
+        let number = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        format!("{prefix}{:016x}{number:08x}", self.0.ids.hash_one(number))
+    }
+
+    /// The request's body, within its limits of size and time.
+    pub(crate) async fn read_body(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Bytes, ApiError> {
+        // The content type is not asked for: the body is JSON or it is refused as such.
+        if headers
+            .get(header::CONTENT_ENCODING)
+            .is_some_and(|encoding| encoding != "identity")
+        {
+            return Err(ApiError::ContentEncoding);
+        }
+        let limit = self.0.config.body_limit_bytes;
+        let whole = Limited::new(body, limit).collect();
+        match tokio::time::timeout(self.0.config.body_timeout, whole).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(ApiError::BodyTooLarge { limit })
+            }
+            Ok(Err(_)) => Err(ApiError::BodyCut),
+            Err(_) => Err(ApiError::BodyTimeout),
+        }
+    }
+
+    /// Runs the part of a request that costs time but no waiting, on a thread where it holds nobody up.
+    pub(crate) async fn prepare<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let permit = self
+            .0
+            .preparing
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
+        let server = self.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&server)
+        });
+        // A panic is a bug of ours, which the panic hook has reported; it costs this request only.
+        work.await.unwrap_or(Err(ApiError::Panicked))
+    }
+}
+
+pub(crate) fn unix_time_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Gives every answer an id and every refusal a log line. (Answers are logged by the engine.)
+async fn surround(State(server): State<Server>, request: Request, next: Next) -> Response {
+    let id = server.unique_id("req_");
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let mut response = next.run(request).await;
+    if let Some(Refusal(reason)) = response.extensions().get() {
+        let status = response.status().as_u16();
+        tracing::info!(id, %method, ?path, status, ?reason, "refused");
+    }
+    let id = HeaderValue::try_from(id).expect("an id is plain ASCII");
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}

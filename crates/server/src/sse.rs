@@ -1,0 +1,135 @@
+//! Server-sent events: an answer as a response body that is made as it is read.
+//!
+//! The body *is* the work's owner: when hyper drops it because the client has gone, the event streams inside are
+//! dropped too, and that cancels the work. It is pulled, never pushed: a slow reader leaves the events in the engine's
+//! bounded ring, where the sequence is parked.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use serde::Serialize;
+use tokio::time::{Instant, Sleep};
+
+use crate::answer::{Answer, Progress};
+use crate::api::Encode;
+
+/// Bytes gathered before a frame is handed on, when that many events are ready at once.
+const FRAME_BYTES: usize = 32 << 10;
+
+/// Event frames under construction.
+#[derive(Default)]
+pub(crate) struct Frames(Vec<u8>);
+
+impl Frames {
+    /// Adds one event, `data: {…}`.
+    pub(crate) fn push(&mut self, event: &impl Serialize) {
+        self.0.extend_from_slice(b"data: ");
+        // serde_json writes no raw line breaks, so one line holds any event.
+        serde_json::to_writer(&mut self.0, event).expect("wire types are plain data");
+        self.0.extend_from_slice(b"\n\n");
+    }
+
+    fn push_done(&mut self) {
+        self.0.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn push_comment(&mut self) {
+        self.0.extend_from_slice(b": keep-alive\n\n");
+    }
+}
+
+/// The response that streams `answer` as `encoder` writes it.
+pub(crate) fn response<E: Encode>(answer: Answer, encoder: E, keep_alive: Duration) -> Response {
+    let body = EventBody {
+        answer,
+        encoder,
+        frames: Frames::default(),
+        keep_alive,
+        silence: Box::pin(tokio::time::sleep(keep_alive)),
+        ended: false,
+    };
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/event-stream"),
+        ),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        // Proxies of the nginx kind would otherwise gather events into large buffers.
+        (
+            header::HeaderName::from_static("x-accel-buffering"),
+            HeaderValue::from_static("no"),
+        ),
+    ];
+    (headers, Body::from_stream(body)).into_response()
+}
+
+struct EventBody<E> {
+    answer: Answer,
+    encoder: E,
+    frames: Frames,
+    keep_alive: Duration,
+    silence: Pin<Box<Sleep>>,
+    ended: bool,
+}
+
+impl<E: Encode> EventBody<E> {
+    /// Encodes everything that is ready, up to a frame's size.
+    fn fill(&mut self, cx: &mut Context<'_>) {
+        while !self.ended && self.frames.0.len() < FRAME_BYTES {
+            let Poll::Ready(progress) = self.answer.poll_progress(cx) else {
+                return;
+            };
+            match progress {
+                Progress::Started(choice) => self.encoder.started(choice, &mut self.frames),
+                Progress::Delta(choice, delta) => {
+                    self.encoder.delta(choice, delta, &mut self.frames);
+                }
+                Progress::Finished(choice, reason) => {
+                    self.encoder.finished(choice, reason, &mut self.frames);
+                }
+                Progress::Ended(usage) => self.end(|encoder, frames| encoder.usage(usage, frames)),
+                Progress::Failed(error) => {
+                    tracing::warn!(%error, "answer failed");
+                    self.end(|_, frames| frames.push(&error.envelope()));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, last: impl FnOnce(&mut E, &mut Frames)) {
+        last(&mut self.encoder, &mut self.frames);
+        self.frames.push_done();
+        self.ended = true;
+    }
+}
+
+impl<E: Encode> Stream for EventBody<E> {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let body = self.get_mut();
+        if body.ended {
+            return Poll::Ready(None);
+        }
+        body.fill(cx);
+        if body.frames.0.is_empty() {
+            if body.silence.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            body.frames.push_comment();
+        }
+        body.silence
+            .as_mut()
+            .reset(Instant::now() + body.keep_alive);
+        Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut body.frames.0)))))
+    }
+}
+
+#[cfg(test)]
+mod tests;
