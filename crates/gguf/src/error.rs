@@ -127,10 +127,16 @@ pub enum Fault {
     UnknownFormat { id: u32 },
     #[error("tensor format {name} ({id}) is not supported")]
     UnsupportedFormat { id: u32, name: &'static str },
-    #[error("data offset {offset} is not a multiple of the alignment {alignment}")]
+    #[error("{offset} is not a multiple of the alignment {alignment}")]
     Misaligned { offset: u64, alignment: u32 },
-    #[error("data of {len} bytes from byte {start} does not fit in the file of {file_len} bytes")]
-    OutsideFile { start: u64, len: u64, file_len: u64 },
+    #[error(
+        "{offset} and {len} bytes of data reach beyond the {available} bytes of the data section"
+    )]
+    OutsideFile {
+        offset: u64,
+        len: u64,
+        available: u64,
+    },
     #[error("data overlaps that of tensor {:?}", Shown(other))]
     Overlap { other: String },
     #[error("is {found}, expected {wanted}")]

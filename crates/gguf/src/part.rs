@@ -172,7 +172,7 @@ impl Contents {
         let data_start = reader.position().next_multiple_of(alignment.into());
         let tensors = directory
             .into_iter()
-            .map(|raw| raw.locate(data_start, alignment, bytes.len()))
+            .map(|raw| raw.locate(data_start, alignment, bytes.len() as u64))
             .collect::<Result<Vec<_>, _>>()?;
         check_overlap(&tensors)?;
         Ok(Self {
@@ -245,7 +245,7 @@ impl<'a> Pair<'a> {
             .str("key")
             .map_err(|damage| damage.at(Place::MetadataEntry(index)))?;
         let place = || Place::Metadata(key.to_owned());
-        let value_offset = reader.position();
+        let value_offset = reader.position() + 4; // behind the type
         let value = Value::read(reader).map_err(|damage| damage.at(place()))?;
         if metadata.set(key, value).is_some() {
             return Err(Damage {
@@ -298,17 +298,18 @@ impl RawEntry {
     }
 
     fn read_rest(reader: &mut Reader<'_>, name: &str, offset: u64) -> Result<Self, Damage> {
-        let shape_at = reader.position();
+        let count_at = reader.position();
         let count = reader.u32("number of dimensions")?;
         let limit = MAX_DIMENSIONS;
         if count as usize > limit {
             let fault = Fault::TooManyDimensions { count, limit };
             return Err(Damage {
                 field: "number of dimensions",
-                offset: shape_at,
+                offset: count_at,
                 fault,
             });
         }
+        let dimensions_at = reader.position();
         let mut shape = Vec::with_capacity(count as usize);
         for axis in 0..count as usize {
             let offset = reader.position();
@@ -331,7 +332,7 @@ impl RawEntry {
         })?;
         let data_bytes = data_bytes(&shape, format).map_err(|fault| Damage {
             field: "dimensions",
-            offset: shape_at,
+            offset: dimensions_at,
             fault,
         })?;
         let data_offset_at = reader.position();
@@ -347,13 +348,13 @@ impl RawEntry {
         })
     }
 
-    fn locate(self, data_start: u64, alignment: u32, file_len: usize) -> Result<Entry, Malformed> {
+    fn locate(self, data_start: u64, alignment: u32, file_len: u64) -> Result<Entry, Malformed> {
         let fault = match data_range(data_start, self.data_offset, self.data_bytes, file_len) {
-            Ok(_) if !self.data_offset.is_multiple_of(alignment.into()) => Fault::Misaligned {
+            Some(_) if !self.data_offset.is_multiple_of(alignment.into()) => Fault::Misaligned {
                 offset: self.data_offset,
                 alignment,
             },
-            Ok(data) => {
+            Some(data) => {
                 let Self {
                     name,
                     offset,
@@ -369,7 +370,11 @@ impl RawEntry {
                     data,
                 });
             }
-            Err(fault) => fault,
+            None => Fault::OutsideFile {
+                offset: self.data_offset,
+                len: self.data_bytes,
+                available: file_len.saturating_sub(data_start),
+            },
         };
         Err(Damage {
             field: "data offset",
@@ -395,25 +400,12 @@ fn data_bytes(shape: &[u64], format: Format) -> Result<u64, Fault> {
         .ok_or(Fault::SizeOverflow)
 }
 
-/// The bytes of the file that hold a tensor's data.
-fn data_range(
-    data_start: u64,
-    data_offset: u64,
-    len: u64,
-    file_len: usize,
-) -> Result<Range<usize>, Fault> {
-    let start = data_start
-        .checked_add(data_offset)
-        .ok_or(Fault::SizeOverflow)?;
-    let end = start.checked_add(len).ok_or(Fault::SizeOverflow)?;
-    match (usize::try_from(start), usize::try_from(end)) {
-        (Ok(start), Ok(end)) if end <= file_len => Ok(start..end),
-        _ => Err(Fault::OutsideFile {
-            start,
-            len,
-            file_len: file_len as u64,
-        }),
-    }
+/// The bytes of the file that hold a tensor's data, if it has them.
+fn data_range(data_start: u64, data_offset: u64, len: u64, file_len: u64) -> Option<Range<usize>> {
+    let start = data_start.checked_add(data_offset)?;
+    let end = start.checked_add(len)?;
+    // Not above the length of bytes in memory, so both fit.
+    (end <= file_len).then_some(start as usize..end as usize)
 }
 
 fn check_overlap(tensors: &[Entry]) -> Result<(), Malformed> {

@@ -1,1 +1,55 @@
-//! Tests.
+//! The table against ggml's numbers.
+
+use super::{Format, UNSUPPORTED};
+use crate::Fault;
+
+/// Id, name, elements and bytes of a block, as in `gguf.constants` of the PyPI package `gguf`.
+const GGML: &[(u32, &str, usize, usize)] = &[
+    (0, "F32", 1, 4),
+    (1, "F16", 1, 2),
+    (30, "BF16", 1, 2),
+    (2, "Q4_0", 32, 18),
+    (3, "Q4_1", 32, 20),
+    (6, "Q5_0", 32, 22),
+    (7, "Q5_1", 32, 24),
+    (8, "Q8_0", 32, 34),
+    (12, "Q4_K", 256, 144),
+    (13, "Q5_K", 256, 176),
+    (14, "Q6_K", 256, 210),
+];
+
+#[test]
+fn facts_are_those_of_ggml() {
+    let facts = |format: &Format| {
+        (
+            format.id(),
+            format.name(),
+            format.block_len(),
+            format.block_bytes(),
+        )
+    };
+    assert_eq!(Format::ALL.iter().map(facts).collect::<Vec<_>>(), GGML);
+}
+
+#[test]
+fn an_id_is_supported_or_named_or_unknown() {
+    for id in 0..64 {
+        let supported = Format::ALL.iter().find(|format| format.id() == id).copied();
+        assert_eq!(Format::from_id(id), supported);
+        let named = UNSUPPORTED.iter().find(|known| known.0 == id);
+        let expected = match (supported, named) {
+            (Some(format), None) => Ok(format),
+            (None, Some(&(id, name))) => Err(Fault::UnsupportedFormat { id, name }),
+            (None, None) => Err(Fault::UnknownFormat { id }),
+            (Some(_), Some(_)) => panic!("{id} is in both tables"),
+        };
+        assert_eq!(Format::read(id), expected);
+    }
+}
+
+#[test]
+fn rows_are_whole_blocks() {
+    assert_eq!(Format::Q4_K.row_bytes(512), 288);
+    assert_eq!(Format::BF16.row_bytes(3), 6);
+    assert!(std::panic::catch_unwind(|| Format::Q8_0.row_bytes(48)).is_err());
+}

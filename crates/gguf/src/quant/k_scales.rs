@@ -23,7 +23,7 @@ pub(super) fn unpack(packed: &[u8], index: usize) -> (u8, u8) {
     (scale, min)
 }
 
-fn pack(pairs: &[(u8, u8); SUB_BLOCKS], packed: &mut [u8]) {
+pub(super) fn pack(pairs: &[(u8, u8); SUB_BLOCKS], packed: &mut [u8]) {
     for index in 0..4 {
         let ((scale, min), (later_scale, later_min)) = (pairs[index], pairs[index + 4]);
         packed[index] = scale | later_scale >> 4 << 6;

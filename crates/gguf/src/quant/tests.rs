@@ -1,1 +1,180 @@
-//! Tests.
+//! Every format against the reference arithmetic of the PyPI package `gguf` (`scripts/make_quant_fixtures.py`), bit for bit.
+
+use super::{dequantize, quantize};
+use crate::Format;
+
+/// Blocks, their elements, and the blocks of `values.f32` where the package can quantise.
+struct Fixture {
+    format: Format,
+    blocks: &'static [u8],
+    elements: &'static [u8],
+    quantized: Option<&'static [u8]>,
+}
+
+macro_rules! fixture {
+    ($format:ident, $name:literal) => {
+        Fixture {
+            format: Format::$format,
+            blocks: include_bytes!(concat!("../../tests/fixtures/quant/", $name, ".blocks")),
+            elements: include_bytes!(concat!("../../tests/fixtures/quant/", $name, ".f32")),
+            quantized: None,
+        }
+    };
+    ($format:ident, $name:literal, quantized) => {
+        Fixture {
+            quantized: Some(include_bytes!(concat!(
+                "../../tests/fixtures/quant/",
+                $name,
+                ".quantized"
+            ))),
+            ..fixture!($format, $name)
+        }
+    };
+}
+
+const FIXTURES: &[Fixture] = &[
+    fixture!(F32, "f32", quantized),
+    fixture!(F16, "f16", quantized),
+    fixture!(BF16, "bf16", quantized),
+    fixture!(Q4_0, "q4_0", quantized),
+    fixture!(Q4_1, "q4_1", quantized),
+    fixture!(Q5_0, "q5_0", quantized),
+    fixture!(Q5_1, "q5_1", quantized),
+    fixture!(Q8_0, "q8_0", quantized),
+    fixture!(Q4_K, "q4_k"),
+    fixture!(Q5_K, "q5_k"),
+    fixture!(Q6_K, "q6_k"),
+];
+
+const VALUES: &[u8] = include_bytes!("../../tests/fixtures/quant/values.f32");
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&chunk| f32::from_le_bytes(chunk))
+        .collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+fn dequantized(format: Format, blocks: &[u8]) -> Vec<f32> {
+    let mut out = vec![f32::NAN; blocks.len() / format.block_bytes() * format.block_len()];
+    dequantize(format, blocks, &mut out);
+    out
+}
+
+#[test]
+fn every_format_has_a_fixture() {
+    assert_eq!(
+        FIXTURES
+            .iter()
+            .map(|fixture| fixture.format)
+            .collect::<Vec<_>>(),
+        Format::ALL
+    );
+}
+
+#[test]
+fn dequantising_equals_the_reference_bit_for_bit() {
+    for fixture in FIXTURES {
+        let expected = floats(fixture.elements);
+        assert!(expected.len() >= 1024);
+        assert_eq!(
+            bits(&dequantized(fixture.format, fixture.blocks)),
+            bits(&expected),
+            "{}",
+            fixture.format
+        );
+    }
+}
+
+#[test]
+fn quantising_equals_the_reference_bit_for_bit() {
+    for fixture in FIXTURES {
+        let Some(expected) = fixture.quantized else {
+            continue;
+        };
+        let mut blocks = Vec::new();
+        quantize(fixture.format, &floats(VALUES), &mut blocks);
+        assert_eq!(blocks, expected, "{}", fixture.format);
+    }
+}
+
+/// The plain fits are held to about half a step of the sub-block plus what rounding its scale and minimum costs.
+#[test]
+fn k_quants_stay_within_a_step() {
+    let magnitude = |i: usize| (1 + i / 32 % 4) as f32;
+    let values: Vec<f32> = (0..1024)
+        .map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0) * magnitude(i))
+        .collect();
+    for (format, tolerance) in [
+        (Format::Q4_K, 0.10),
+        (Format::Q5_K, 0.07),
+        (Format::Q6_K, 0.04),
+    ] {
+        let mut blocks = Vec::new();
+        quantize(format, &values, &mut blocks);
+        assert_eq!(blocks.len(), 4 * format.block_bytes());
+        let errors = values.iter().zip(dequantized(format, &blocks)).enumerate();
+        let worst = errors
+            .map(|(i, (x, y))| (x - y).abs() / magnitude(i))
+            .fold(0.0, f32::max);
+        assert!(worst < tolerance, "{format}: {worst}");
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_do_not_panic() {
+    for &format in Format::ALL {
+        for value in [
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::MAX,
+            f32::MIN_POSITIVE,
+            1e-45,
+        ] {
+            let mut values = vec![0.25; 256];
+            values[3] = value;
+            values[200] = -value;
+            let mut blocks = Vec::new();
+            quantize(format, &values, &mut blocks);
+            dequantized(format, &blocks);
+        }
+    }
+}
+
+#[test]
+fn sub_block_scales_survive_packing() {
+    let pairs: [(u8, u8); 8] = [
+        (0, 63),
+        (63, 0),
+        (21, 42),
+        (42, 21),
+        (1, 62),
+        (62, 1),
+        (16, 15),
+        (15, 48),
+    ];
+    let mut packed = [0; 12];
+    super::k_scales::pack(&pairs, &mut packed);
+    let unpacked: [(u8, u8); 8] =
+        std::array::from_fn(|index| super::k_scales::unpack(&packed, index));
+    assert_eq!(unpacked, pairs);
+}
+
+#[test]
+#[should_panic(expected = "not whole blocks")]
+fn part_of_a_block_is_a_bug() {
+    dequantize(Format::Q4_0, &[0; 17], &mut [0.0; 32]);
+}
+
+#[test]
+#[should_panic(expected = "do not fill the output")]
+fn an_output_of_another_length_is_a_bug() {
+    dequantize(Format::Q4_0, &[0; 18], &mut [0.0; 64]);
+}
