@@ -1,8 +1,118 @@
-//! The CPU backend: a thread pool, instruction-set tokens, kernels.
+//! The CPU backend: threads, vector kernels, and the memory they work in.
 
+mod attention;
 mod isa;
+mod kv;
 mod matmul;
+mod memory;
+mod ops;
 mod pool;
+mod rotation;
 mod simd;
 
 pub use isa::{Isa, Level};
+pub use kv::{CpuKv, KvType};
+pub use memory::CpuBuffer;
+
+use crate::ComputeError;
+use andante_gguf::Tensor;
+use attention::AttentionScratch;
+use matmul::Matrix;
+use pool::Pool;
+use rotation::Angles;
+
+/// What a CPU backend is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuConfig {
+    /// Threads that compute, the caller's included; as many as the system offers when `None`.
+    pub threads: Option<usize>,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
+    /// Dequantised weights and `f32` activations, keys and values: slow, for comparing with other runtimes.
+    pub reference: bool,
+    /// Instructions to use; the best the machine has when `None`.
+    pub isa: Option<Isa>,
+}
+
+impl Default for CpuConfig {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            kv_type: KvType::F16,
+            reference: false,
+            isa: None,
+        }
+    }
+}
+
+/// This machine's processor. Runs every op at once, on the calling thread and the pool's.
+pub struct CpuBackend {
+    isa: Isa,
+    pool: Pool,
+    kv_type: KvType,
+    reference: bool,
+    products: matmul::Scratch,
+    attention: AttentionScratch,
+    angles: Angles,
+}
+
+impl CpuBackend {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`ComputeError::Thread`] when the system gives none.
+    pub fn new(config: CpuConfig) -> Result<Self, ComputeError> {
+        let threads = config
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        Ok(Self {
+            isa: config.isa.unwrap_or_else(Isa::detect),
+            pool: Pool::new(threads)?,
+            kv_type: if config.reference {
+                KvType::F32
+            } else {
+                config.kv_type
+            },
+            reference: config.reference,
+            products: matmul::Scratch::default(),
+            attention: AttentionScratch::default(),
+            angles: Angles::default(),
+        })
+    }
+}
+
+/// A weight of a model.
+pub enum CpuWeight {
+    /// One-dimensional: norms and biases.
+    Vector(Vec<f32>),
+    /// Two-dimensional: what rows are multiplied by.
+    #[expect(private_interfaces, reason = "opaque: only the backend looks inside")]
+    Matrix(Matrix),
+}
+
+impl CpuWeight {
+    fn load(tensor: &Tensor<'_>, reference: bool) -> Result<Self, ComputeError> {
+        Ok(if tensor.shape.len() <= 1 {
+            Self::Vector(tensor.dequantize())
+        } else {
+            Self::Matrix(Matrix::load(tensor, reference)?)
+        })
+    }
+
+    fn vector(&self) -> &[f32] {
+        match self {
+            Self::Vector(values) => values,
+            Self::Matrix(_) => panic!("a norm or bias is one-dimensional"),
+        }
+    }
+
+    fn matrix(&self) -> &Matrix {
+        match self {
+            Self::Matrix(matrix) => matrix,
+            Self::Vector(_) => panic!("a product needs a two-dimensional weight"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

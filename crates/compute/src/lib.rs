@@ -5,12 +5,13 @@
 
 mod backend;
 mod batch;
+pub mod conformance;
 mod cpu;
 mod error;
 mod rope;
 
 pub use backend::{Activation, AttentionSpec, BLOCK_TOKENS, Backend, KvShape};
 pub use batch::{Batch, BatchSequence, Logits};
-pub use cpu::{Isa, Level};
+pub use cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level};
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

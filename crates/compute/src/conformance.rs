@@ -1,0 +1,38 @@
+//! The checks that every backend passes: each op against plain double-precision code, and "rows are independent".
+//!
+//! A backend's own tests call [`run`]. Results may differ from the reference by rounding, also by that of half-precision
+//! keys and values and of activations quantised for products; between two ways to batch the same rows they may not
+//! differ at all.
+
+mod independence;
+mod ops;
+mod reference;
+mod rig;
+
+use crate::Backend;
+use rig::Rig;
+
+/// Runs all checks on backends from `make`, each check on a fresh one.
+///
+/// # Panics
+/// When a check fails.
+pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
+    let checks: [fn(&mut Rig<B>); 13] = [
+        ops::embed,
+        ops::norms,
+        ops::products,
+        ops::sums,
+        ops::activations,
+        ops::rope,
+        ops::attention_of_one_sequence,
+        ops::attention_of_many_sequences,
+        ops::masked_slots_are_never_read,
+        independence::each_op_row_by_row,
+        independence::products_row_by_row,
+        independence::attention_in_any_chunks_and_blocks,
+        independence::layers_in_any_batch,
+    ];
+    for check in checks {
+        check(&mut Rig::new(make()));
+    }
+}

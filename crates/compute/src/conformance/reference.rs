@@ -1,0 +1,113 @@
+//! The ops in plain double precision.
+
+use crate::{Activation, AttentionSpec, RopeTable};
+
+pub(super) fn widen(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&x| f64::from(x)).collect()
+}
+
+pub(super) fn rms_norm(x: &[f64], weight: &[f32], eps: f64) -> Vec<f64> {
+    let mut out = Vec::new();
+    for row in x.chunks(weight.len()) {
+        let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+        out.extend(
+            row.iter()
+                .zip(weight)
+                .map(|(x, &w)| x / (mean + eps).sqrt() * f64::from(w)),
+        );
+    }
+    out
+}
+
+/// `weight` is `[rows, cols]`, `x` rows of `cols`.
+pub(super) fn matmul(weight: &[f32], x: &[f32], cols: usize) -> Vec<f64> {
+    let mut out = Vec::new();
+    for x in x.chunks(cols) {
+        for weight in weight.chunks(cols) {
+            out.push(
+                weight
+                    .iter()
+                    .zip(x)
+                    .map(|(&w, &x)| f64::from(w) * f64::from(x))
+                    .sum(),
+            );
+        }
+    }
+    out
+}
+
+pub(super) fn activate(x: f64, act: Activation) -> f64 {
+    match act {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + inner.tanh())
+        }
+    }
+}
+
+/// `x` is `[positions, heads, head_dim]`.
+pub(super) fn rope(x: &[f32], width: usize, positions: &[u32], table: &RopeTable) -> Vec<f64> {
+    let mut out = widen(x);
+    for (row, &position) in out.chunks_mut(width).zip(positions) {
+        for head in row.chunks_mut(table.head_dim()) {
+            for pair in 0..table.rotary_dim() / 2 {
+                let (first, second) = table.pair(pair);
+                let angle = f64::from(position) * table.frequencies()[pair];
+                let (x, y) = (head[first], head[second]);
+                head[first] = (x * angle.cos() - y * angle.sin()) * table.magnitude();
+                head[second] = (x * angle.sin() + y * angle.cos()) * table.magnitude();
+            }
+        }
+    }
+    out
+}
+
+/// Keys and values of a whole sequence, each `[tokens, kv_heads, head_dim]`.
+pub(super) struct Context {
+    pub(super) keys: Vec<f32>,
+    pub(super) values: Vec<f32>,
+}
+
+/// Attention of one row, `[heads, head_dim]`, at `position`.
+pub(super) fn attention(
+    query: &[f32],
+    context: &Context,
+    position: usize,
+    spec: &AttentionSpec,
+) -> Vec<f64> {
+    let &AttentionSpec {
+        heads,
+        kv_heads,
+        head_dim,
+        scale,
+        window,
+    } = spec;
+    let first = window.map_or(0, |window| (position + 1).saturating_sub(window as usize));
+    let mut out = Vec::new();
+    for (head, query) in query.chunks(head_dim).enumerate() {
+        let of = |all: &[f32], token: usize| {
+            let start = (token * kv_heads + head / (heads / kv_heads)) * head_dim;
+            widen(&all[start..start + head_dim])
+        };
+        let scores: Vec<f64> = (first..=position)
+            .map(|token| {
+                let products = query
+                    .iter()
+                    .zip(of(&context.keys, token))
+                    .map(|(&q, k)| f64::from(q) * k);
+                products.sum::<f64>() * f64::from(scale)
+            })
+            .collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+        let mut result = vec![0.0; head_dim];
+        for (score, token) in scores.iter().zip(first..) {
+            for (result, value) in result.iter_mut().zip(of(&context.values, token)) {
+                *result += (score - max).exp() / sum * value;
+            }
+        }
+        out.extend(result);
+    }
+    out
+}

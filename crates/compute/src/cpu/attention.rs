@@ -1,0 +1,402 @@
+//! Attention over block tables: cutting a batch into tasks, and putting spans together.
+//!
+//! A *tile* is a few neighbouring rows of one sequence with the query heads that share a KV head; it reads each key and
+//! value once. Tiles are independent tasks. Where there are too few of them to keep the threads busy (one row far into a
+//! context), the spans of a tile are spread over several tasks too, and the last to finish merges them, in order.
+
+use super::isa::Isa;
+use super::kv::Blocks;
+use super::pool::Pool;
+use super::simd::attention::{
+    Element, HeadBlock, Merge, PackQueries, RowState, SPAN, SpanAttention, SpanWork, pitch,
+};
+use super::simd::lanes::dispatch;
+use crate::{AttentionSpec, BLOCK_TOKENS, Batch, BatchSequence};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Rows (positions times heads) in a tile at most: enough that reading keys and values costs little beside using
+/// them, few enough that scores and results stay in the first-level cache.
+const TILE_ROWS: usize = 48;
+
+/// Multiplications below which a second thread is not worth waking.
+const MIN_SHARED_WORK: usize = 100_000;
+
+/// What attention needs to know of a call.
+pub(super) struct Attention<'a, E> {
+    pub(super) isa: Isa,
+    pub(super) kv: &'a Blocks<E>,
+    pub(super) layer: usize,
+    pub(super) spec: &'a AttentionSpec,
+    pub(super) batch: &'a Batch,
+    /// `[rows, heads, head_dim]`.
+    pub(super) queries: &'a [f32],
+}
+
+/// Memory of attention, kept from call to call.
+#[derive(Default)]
+pub(super) struct AttentionScratch {
+    tiles: Vec<Tile>,
+    tasks: Vec<Task>,
+    partials: Vec<f32>,
+    threads: Vec<Mutex<Work>>,
+}
+
+/// Neighbouring rows of one sequence.
+struct Tile {
+    sequence: usize,
+    rows: Range<usize>,      // of the batch
+    positions: Range<usize>, // of the sequence
+    spans: Range<usize>,     // that any of the rows sees
+}
+
+/// A KV head of a tile over some spans.
+struct Task {
+    tile: usize,
+    head: usize,
+    spans: Range<usize>,
+    /// The tasks, itself included, that the spans of this tile and head are spread over.
+    family: Range<usize>,
+}
+
+/// What one thread works with.
+#[derive(Default)]
+struct Work {
+    queries: Vec<f32>,
+    block: Vec<f32>,
+    scores: Vec<f32>,
+    visible: Vec<Range<usize>>,
+    part: States,
+    total: States,
+}
+
+/// Attention of a tile's rows over some spans.
+#[derive(Default)]
+struct States {
+    out: Vec<f32>, // [rows, pitch]
+    max: Vec<f32>, // [rows]
+    sum: Vec<f32>, // [rows]
+}
+
+impl<E: Element> Attention<'_, E> {
+    /// Fills `out`, `[rows, heads, head_dim]`.
+    pub(super) fn run(&self, out: &mut [f32], pool: &Pool, scratch: &mut AttentionScratch) {
+        let threads = self.plan(pool.threads(), scratch);
+        let AttentionScratch {
+            tiles,
+            tasks,
+            partials,
+            threads: works,
+        } = scratch;
+        let row_len = self.spec.heads * self.spec.head_dim;
+        let outs = split(out, tiles.iter().map(|tile| tile.rows.len() * row_len));
+        let split_lens = tasks.iter().map(|task| {
+            if task.is_whole() {
+                0
+            } else {
+                self.partial_len(&tiles[task.tile], task)
+            }
+        });
+        partials.resize(split_lens.clone().sum(), 0.0);
+        let partials = split(partials, split_lens);
+        let finished: Vec<AtomicUsize> = tasks.iter().map(|_| AtomicUsize::new(0)).collect();
+
+        let next = AtomicUsize::new(0);
+        let work = |thread: usize, _: usize| {
+            let mut work = lock(&works[thread]);
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(task) = tasks.get(index) else { return };
+                let tile = &tiles[task.tile];
+                self.prepare(tile, task.head, &mut work);
+                if task.is_whole() {
+                    self.attend(tile, task, &mut work);
+                    self.finish(tile, task.head, &work.total, &mut lock(&outs[task.tile]));
+                    continue;
+                }
+                self.attend_apart(tile, task, &mut work, &mut lock(&partials[index]));
+                if finished[task.family.start].fetch_add(1, Ordering::AcqRel) + 1
+                    == task.family.len()
+                {
+                    work.total.clear(
+                        tile.positions.len() * self.group(),
+                        pitch(self.spec.head_dim),
+                    );
+                    for part in task.family.clone() {
+                        self.merge_apart(&lock(&partials[part]), &mut work.total);
+                    }
+                    self.finish(tile, task.head, &work.total, &mut lock(&outs[task.tile]));
+                }
+            }
+        };
+        if threads == 1 {
+            work(0, 1);
+        } else {
+            pool.run(&work);
+        }
+    }
+
+    /// Query heads for each KV head.
+    fn group(&self) -> usize {
+        self.spec.heads / self.spec.kv_heads
+    }
+
+    /// Cuts the batch into tasks; the number of threads worth using.
+    fn plan(&self, threads: usize, scratch: &mut AttentionScratch) -> usize {
+        let AttentionScratch {
+            tiles,
+            tasks,
+            threads: works,
+            ..
+        } = scratch;
+        tiles.clear();
+        tasks.clear();
+        for (sequence, info) in self.batch.sequences.iter().enumerate() {
+            self.cut(sequence, info, tiles);
+        }
+        let spans: usize = tiles
+            .iter()
+            .map(|tile| tile.positions.len() * tile.spans.len())
+            .sum();
+        let work = spans * SPAN * 2 * self.spec.heads * self.spec.head_dim;
+        let threads = if work < MIN_SHARED_WORK { 1 } else { threads };
+        let whole = tiles.len() * self.spec.kv_heads;
+        // Four tasks a thread even out what one of them loses to other programs.
+        let parts = if threads == 1 || whole >= 4 * threads {
+            1
+        } else {
+            (4 * threads).div_ceil(whole.max(1))
+        };
+        // Later rows of a sequence see more: the longest tasks go first.
+        for (index, tile) in tiles.iter().enumerate().rev() {
+            for head in 0..self.spec.kv_heads {
+                let count = parts.min(tile.spans.len());
+                let family = tasks.len()..tasks.len() + count;
+                for part in 0..count {
+                    let at = |part: usize| tile.spans.start + part * tile.spans.len() / count;
+                    tasks.push(Task {
+                        tile: index,
+                        head,
+                        spans: at(part)..at(part + 1),
+                        family: family.clone(),
+                    });
+                }
+            }
+        }
+        if works.len() < threads {
+            works.resize_with(threads, Mutex::default);
+        }
+        threads
+    }
+
+    fn cut(&self, sequence: usize, info: &BatchSequence, tiles: &mut Vec<Tile>) {
+        let rows = info.rows.start as usize..info.rows.end as usize;
+        let step = (TILE_ROWS / self.group()).max(1);
+        for start in rows.clone().step_by(step) {
+            let rows = start..rows.end.min(start + step);
+            let first = self.batch.positions[rows.start] as usize;
+            let positions = first..first + rows.len();
+            let spans = self.visible(first).start / SPAN..(positions.end - 1) / SPAN + 1;
+            tiles.push(Tile {
+                sequence,
+                rows,
+                positions,
+                spans,
+            });
+        }
+    }
+
+    /// The positions that a row at `position` sees.
+    fn visible(&self, position: usize) -> Range<usize> {
+        let start = self
+            .spec
+            .window
+            .map_or(0, |window| (position + 1).saturating_sub(window as usize));
+        start..position + 1
+    }
+
+    /// Lays out a tile's queries.
+    fn prepare(&self, tile: &Tile, head: usize, work: &mut Work) {
+        let (group, head_dim) = (self.group(), self.spec.head_dim);
+        let rows = tile.rows.len() * group;
+        grow(&mut work.queries, rows * head_dim);
+        grow(&mut work.block, BLOCK_TOKENS * pitch(head_dim));
+        grow(&mut work.scores, rows * SPAN);
+        work.part.clear(rows, pitch(head_dim));
+        let row = |index: usize| {
+            let row =
+                (tile.rows.start + index / group) * self.spec.heads + head * group + index % group;
+            &self.queries[row * head_dim..][..head_dim]
+        };
+        // Weights are then powers of two.
+        let factor = self.spec.scale * std::f32::consts::LOG2_E;
+        dispatch(
+            self.isa,
+            PackQueries {
+                packed: &mut work.queries,
+                row: &row,
+                rows,
+                head_dim,
+                factor,
+            },
+        );
+    }
+
+    /// One span; leaves the result in `work.part`.
+    fn span(&self, tile: &Tile, head: usize, span: usize, work: &mut Work) {
+        let start = span * SPAN;
+        work.visible.clear();
+        for position in tile.positions.clone() {
+            let visible = self.visible(position);
+            let clip = |p: usize| p.clamp(start, start + SPAN) - start;
+            let visible = clip(visible.start)..clip(visible.end);
+            work.visible
+                .extend(std::iter::repeat_n(visible, self.group()));
+        }
+        let sequence = &self.batch.sequences[tile.sequence];
+        let table =
+            &self.batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
+        let end = tile.positions.end.min(start + SPAN);
+        let table = &table[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
+        let head_block = |block: u32| self.kv.head_block(block as usize, self.layer, head);
+        let mut blocks = [head_block(table[0]); SPAN / BLOCK_TOKENS];
+        for (to, &block) in blocks.iter_mut().zip(table).skip(1) {
+            *to = head_block(block);
+        }
+        let blocks: &[HeadBlock<'_, E>] = &blocks[..table.len()];
+        let part = &mut work.part;
+        dispatch(
+            self.isa,
+            SpanAttention {
+                queries: &work.queries,
+                head_dim: self.spec.head_dim,
+                blocks,
+                visible: &work.visible,
+                work: SpanWork {
+                    block: &mut work.block,
+                    scores: &mut work.scores,
+                    out: &mut part.out,
+                    max: &mut part.max,
+                    sum: &mut part.sum,
+                },
+            },
+        );
+    }
+
+    /// All spans of a task, merged into `work.total`.
+    fn attend(&self, tile: &Tile, task: &Task, work: &mut Work) {
+        work.total
+            .clear(tile.rows.len() * self.group(), pitch(self.spec.head_dim));
+        for span in task.spans.clone() {
+            self.span(tile, task.head, span, work);
+            let part = &work.part;
+            self.merge(&mut work.total, (&part.out, &part.max, &part.sum));
+        }
+    }
+
+    /// Length of the results of a task's spans, each on its own: `[spans]` of `[rows, pitch]`, `[rows]`, `[rows]`.
+    fn partial_len(&self, tile: &Tile, task: &Task) -> usize {
+        task.spans.len() * tile.rows.len() * self.group() * (pitch(self.spec.head_dim) + 2)
+    }
+
+    /// All spans of a task, each on its own.
+    fn attend_apart(&self, tile: &Tile, task: &Task, work: &mut Work, partial: &mut [f32]) {
+        let len = partial.len() / task.spans.len();
+        for (span, partial) in task.spans.clone().zip(partial.chunks_exact_mut(len)) {
+            self.span(tile, task.head, span, work);
+            let (out, max_sum) = partial.split_at_mut(work.part.out.len());
+            let (max, sum) = max_sum.split_at_mut(work.part.max.len());
+            out.copy_from_slice(&work.part.out);
+            max.copy_from_slice(&work.part.max);
+            sum.copy_from_slice(&work.part.sum);
+        }
+    }
+
+    /// Merges what [`Attention::attend_apart`] left.
+    fn merge_apart(&self, partial: &[f32], total: &mut States) {
+        let rows = total.max.len();
+        for partial in partial.chunks_exact(rows * (pitch(self.spec.head_dim) + 2)) {
+            let (out, max_sum) = partial.split_at(total.out.len());
+            let (max, sum) = max_sum.split_at(rows);
+            self.merge(total, (out, max, sum));
+        }
+    }
+
+    /// Adds the next span to what the spans before it gave.
+    fn merge(&self, total: &mut States, (out, max, sum): (&[f32], &[f32], &[f32])) {
+        let pitch = pitch(self.spec.head_dim);
+        let states = total
+            .out
+            .chunks_exact_mut(pitch)
+            .zip(total.max.iter_mut().zip(&mut total.sum));
+        let parts = out.chunks_exact(pitch).zip(max.iter().zip(sum));
+        for ((total_out, (total_max, total_sum)), (out, (&max, &sum))) in states.zip(parts) {
+            let total = RowState {
+                out: total_out,
+                max: total_max,
+                sum: total_sum,
+            };
+            dispatch(
+                self.isa,
+                Merge {
+                    total,
+                    out,
+                    max,
+                    sum,
+                },
+            );
+        }
+    }
+
+    /// Divides by the sum of weights and writes the tile's part of the output.
+    fn finish(&self, tile: &Tile, head: usize, total: &States, out: &mut [f32]) {
+        let (group, head_dim) = (self.group(), self.spec.head_dim);
+        for (row, from) in total.out.chunks_exact(pitch(head_dim)).enumerate() {
+            let to = (row / group * self.spec.heads + head * group + row % group) * head_dim;
+            let factor = 1.0 / total.sum[row];
+            for (to, from) in out[to..to + head_dim].iter_mut().zip(from) {
+                *to = from * factor;
+            }
+        }
+        debug_assert_eq!(total.sum.len(), tile.rows.len() * group);
+    }
+}
+
+impl Task {
+    /// Whether it covers all spans of its tile.
+    fn is_whole(&self) -> bool {
+        self.family.len() == 1
+    }
+}
+
+impl States {
+    /// States of `rows` rows that have seen nothing.
+    fn clear(&mut self, rows: usize, pitch: usize) {
+        for (values, len, value) in [
+            (&mut self.out, rows * pitch, 0.0),
+            (&mut self.max, rows, f32::NEG_INFINITY),
+            (&mut self.sum, rows, 0.0),
+        ] {
+            values.clear();
+            values.resize(len, value);
+        }
+    }
+}
+
+/// Cuts `data` into pieces of these lengths, one owner each.
+fn split(mut data: &mut [f32], lens: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [f32]>> {
+    lens.map(|len| Mutex::new(data.split_off_mut(..len).expect("the pieces fit")))
+        .collect()
+}
+
+fn grow(values: &mut Vec<f32>, len: usize) {
+    if values.len() < len {
+        values.resize(len, 0.0);
+    }
+}
+
+/// Locks, whether or not another thread panicked: the pool raises that panic again anyway.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

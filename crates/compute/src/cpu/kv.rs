@@ -1,0 +1,166 @@
+//! The KV cache: keys and values in blocks, laid out for the attention kernels.
+//!
+//! ```text
+//! block           [layers][kv_heads] of head blocks; all of a block is contiguous
+//! head block      keys   [head_dim, BLOCK_TOKENS]   transposed: lanes of a vector are tokens
+//!                 values [BLOCK_TOKENS, pitch]      pitch: head_dim rounded up to 16, the rest zeros
+//! ```
+
+use super::isa::Isa;
+use super::memory::Aligned;
+use super::simd::attention::{Element, HeadBlock, Store, pitch};
+use super::simd::lanes::dispatch;
+use crate::{BLOCK_TOKENS, ComputeError, KvShape};
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvType {
+    /// IEEE half precision.
+    F16,
+    /// Single precision.
+    F32,
+}
+
+impl KvType {
+    fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// Keys and values of all layers.
+pub struct CpuKv(pub(super) Storage);
+
+/// The cache in either precision.
+pub(super) enum Storage {
+    F16(Blocks<u16>),
+    F32(Blocks<f32>),
+}
+
+impl CpuKv {
+    pub(super) fn new(
+        kv_type: KvType,
+        shape: &KvShape,
+        blocks: usize,
+    ) -> Result<Self, ComputeError> {
+        Ok(Self(match kv_type {
+            KvType::F16 => Storage::F16(Blocks::new(shape, blocks)?),
+            KvType::F32 => Storage::F32(Blocks::new(shape, blocks)?),
+        }))
+    }
+}
+
+/// Bytes of one block.
+pub(super) fn block_bytes(kv_type: KvType, shape: &KvShape) -> u64 {
+    (shape.layers * shape.kv_heads * head_block_len(shape.head_dim) * kv_type.bytes()) as u64
+}
+
+/// Elements of one head's keys and values in one block.
+fn head_block_len(head_dim: usize) -> usize {
+    BLOCK_TOKENS * (head_dim + pitch(head_dim))
+}
+
+/// A cache of one element type.
+pub(super) struct Blocks<E> {
+    shape: KvShape,
+    data: Aligned<E>,
+    row: Vec<E>, // one head's row, while it is stored
+}
+
+impl<E: Element> Blocks<E> {
+    fn new(shape: &KvShape, blocks: usize) -> Result<Self, ComputeError> {
+        let &KvShape {
+            layers,
+            kv_heads,
+            head_dim,
+            block_tokens,
+        } = shape;
+        if block_tokens != BLOCK_TOKENS || layers == 0 || kv_heads == 0 || head_dim == 0 {
+            return Err(ComputeError::KvShape {
+                layers,
+                kv_heads,
+                head_dim,
+                block_tokens,
+            });
+        }
+        let what = "the KV cache";
+        let len = [layers, kv_heads, head_block_len(head_dim)]
+            .iter()
+            .try_fold(blocks, |product, &factor| product.checked_mul(factor))
+            .ok_or(ComputeError::OutOfMemory {
+                what,
+                bytes: u64::MAX,
+            })?;
+        Ok(Self {
+            shape: *shape,
+            data: Aligned::new(len, what)?,
+            row: vec![E::default(); pitch(head_dim)],
+        })
+    }
+
+    pub(super) fn shape(&self) -> &KvShape {
+        &self.shape
+    }
+
+    fn start(&self, block: usize, layer: usize, head: usize) -> usize {
+        assert!(layer < self.shape.layers && head < self.shape.kv_heads);
+        ((block * self.shape.layers + layer) * self.shape.kv_heads + head)
+            * head_block_len(self.shape.head_dim)
+    }
+
+    /// Keys and values of one head in one block.
+    pub(super) fn head_block(&self, block: usize, layer: usize, head: usize) -> HeadBlock<'_, E> {
+        let all =
+            &self.data[self.start(block, layer, head)..][..head_block_len(self.shape.head_dim)];
+        let (keys, values) = all.split_at(self.shape.head_dim * BLOCK_TOKENS);
+        HeadBlock { keys, values }
+    }
+
+    /// Stores the keys and values of the rows at `slots`; `k` and `v` are `[rows, kv_heads, head_dim]`.
+    pub(super) fn write(
+        &mut self,
+        isa: Isa,
+        layer: usize,
+        (k, v): (&[f32], &[f32]),
+        slots: &[u32],
+    ) {
+        let KvShape {
+            kv_heads, head_dim, ..
+        } = self.shape;
+        let pitch = pitch(head_dim);
+        let rows = k
+            .chunks_exact(kv_heads * head_dim)
+            .zip(v.chunks_exact(kv_heads * head_dim));
+        for (&slot, (k, v)) in slots.iter().zip(rows) {
+            let (block, offset) = (slot as usize / BLOCK_TOKENS, slot as usize % BLOCK_TOKENS);
+            for (head, (k, v)) in k
+                .chunks_exact(head_dim)
+                .zip(v.chunks_exact(head_dim))
+                .enumerate()
+            {
+                let start = self.start(block, layer, head);
+                let (keys, values) = self.data[start..][..head_block_len(head_dim)]
+                    .split_at_mut(head_dim * BLOCK_TOKENS);
+                dispatch(
+                    isa,
+                    Store {
+                        to: &mut values[offset * pitch..][..pitch],
+                        from: v,
+                    },
+                );
+                dispatch(
+                    isa,
+                    Store {
+                        to: &mut self.row,
+                        from: k,
+                    },
+                );
+                for (token_keys, &key) in keys.chunks_exact_mut(BLOCK_TOKENS).zip(&self.row) {
+                    token_keys[offset] = key;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The ops of [`Backend`] on this machine.
+
+use super::attention::Attention;
+use super::kv::{self, Blocks, Storage};
+use super::matmul::{self, Matrix};
+use super::pool::Pool;
+use super::simd::attention::Element;
+use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Rotate, Scale};
+use super::simd::lanes::dispatch;
+use super::{CpuBackend, CpuBuffer, CpuKv, CpuWeight};
+use crate::{Activation, AttentionSpec, Backend, Batch, ComputeError, KvShape, RopeTable};
+use andante_gguf::Tensor;
+use std::sync::{Mutex, PoisonError};
+
+/// Elements that a thread takes at a time in cheap ops: some microseconds of work.
+const GRAIN_ELEMENTS: usize = 16 * 1024;
+
+/// Rows that a thread takes at a time.
+fn grain(width: usize) -> usize {
+    GRAIN_ELEMENTS.div_ceil(width)
+}
+
+impl Backend for CpuBackend {
+    type Buffer = CpuBuffer;
+    type Weight = CpuWeight;
+    type Kv = CpuKv;
+
+    fn describe(&self) -> String {
+        let threads = self.pool.threads();
+        let plural = if threads == 1 { "" } else { "s" };
+        let reference = if self.reference {
+            ", reference arithmetic"
+        } else {
+            ""
+        };
+        format!("cpu: {threads} thread{plural}, {}{reference}", self.isa)
+    }
+
+    fn buffer(&mut self, max_rows: usize, width: usize) -> Result<CpuBuffer, ComputeError> {
+        CpuBuffer::new(max_rows, width)
+    }
+
+    fn weight(&mut self, tensor: &Tensor<'_>) -> Result<CpuWeight, ComputeError> {
+        CpuWeight::load(tensor, self.reference)
+    }
+
+    fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<CpuKv, ComputeError> {
+        CpuKv::new(self.kv_type, shape, blocks)
+    }
+
+    fn kv_block_bytes(&self, shape: &KvShape) -> u64 {
+        kv::block_bytes(self.kv_type, shape)
+    }
+
+    fn embed(&mut self, out: &mut CpuBuffer, table: &CpuWeight, tokens: &[u32], scale: f32) {
+        let (isa, table, width) = (self.isa, table.matrix(), out.width());
+        let rows = out.rows_mut(tokens.len());
+        self.pool
+            .for_rows(rows, width, grain(width), &|first, rows| {
+                for (row, &token) in rows.chunks_exact_mut(width).zip(&tokens[first..]) {
+                    table.dequantize_row(token as usize, row);
+                    dispatch(
+                        isa,
+                        Scale {
+                            x: row,
+                            factor: scale,
+                        },
+                    );
+                }
+            });
+    }
+
+    fn rms_norm(
+        &mut self,
+        out: &mut CpuBuffer,
+        x: &CpuBuffer,
+        weight: &CpuWeight,
+        eps: f32,
+        n: usize,
+    ) {
+        let (isa, width, weight) = (self.isa, out.width(), weight.vector());
+        assert!(x.width() == width && weight.len() == width);
+        let x = x.rows(n);
+        self.pool
+            .for_rows(out.rows_mut(n), width, grain(width), &|first, out| {
+                for (out, x) in out
+                    .chunks_exact_mut(width)
+                    .zip(x[first * width..].chunks_exact(width))
+                {
+                    dispatch(
+                        isa,
+                        RmsNorm {
+                            out,
+                            x,
+                            weight,
+                            eps,
+                        },
+                    );
+                }
+            });
+    }
+
+    fn add_rms_norm(
+        &mut self,
+        out: &mut CpuBuffer,
+        residual: &mut CpuBuffer,
+        delta: &CpuBuffer,
+        weight: &CpuWeight,
+        eps: f32,
+        n: usize,
+    ) {
+        let (isa, width, weight) = (self.isa, out.width(), weight.vector());
+        assert!(residual.width() == width && delta.width() == width && weight.len() == width);
+        let delta = delta.rows(n);
+        for_row_pairs(
+            &self.pool,
+            (out.rows_mut(n), residual.rows_mut(n)),
+            width,
+            &|first, outs, residuals| {
+                let deltas = delta[first * width..].chunks_exact(width);
+                let rows = outs
+                    .chunks_exact_mut(width)
+                    .zip(residuals.chunks_exact_mut(width));
+                for ((out, residual), delta) in rows.zip(deltas) {
+                    dispatch(
+                        isa,
+                        Add {
+                            x: residual,
+                            y: delta,
+                        },
+                    );
+                    dispatch(
+                        isa,
+                        RmsNorm {
+                            out,
+                            x: residual,
+                            weight,
+                            eps,
+                        },
+                    );
+                }
+            },
+        );
+    }
+
+    fn rms_norm_heads(&mut self, x: &mut CpuBuffer, weight: &CpuWeight, eps: f32, n: usize) {
+        let (isa, width, weight) = (self.isa, x.width(), weight.vector());
+        assert!(width.is_multiple_of(weight.len()));
+        self.pool
+            .for_rows(x.rows_mut(n), width, grain(width), &|_, x| {
+                dispatch(isa, RmsNormHeads { x, weight, eps });
+            });
+    }
+
+    fn matmul(&mut self, outs: &mut [(&CpuWeight, &mut CpuBuffer)], x: &CpuBuffer, n: usize) {
+        let mut outs: Vec<(&Matrix, &mut [f32])> = outs
+            .iter_mut()
+            .map(|(weight, out)| {
+                let matrix = weight.matrix();
+                assert!(matrix.rows() == out.width() && matrix.cols() == x.width());
+                (matrix, out.rows_mut(n))
+            })
+            .collect();
+        matmul::matmul(
+            &self.pool,
+            self.isa,
+            &mut self.products,
+            &mut outs,
+            x.rows(n),
+        );
+    }
+
+    fn add_bias(&mut self, x: &mut CpuBuffer, bias: &CpuWeight, n: usize) {
+        let (isa, width, bias) = (self.isa, x.width(), bias.vector());
+        assert!(bias.len() == width);
+        self.pool
+            .for_rows(x.rows_mut(n), width, grain(width), &|_, rows| {
+                for x in rows.chunks_exact_mut(width) {
+                    dispatch(isa, Add { x, y: bias });
+                }
+            });
+    }
+
+    fn rope(&mut self, x: &mut CpuBuffer, positions: &[u32], rope: &RopeTable) {
+        let (isa, width, rotary_dim) = (self.isa, x.width(), rope.rotary_dim());
+        assert!(width.is_multiple_of(rope.head_dim()));
+        if rotary_dim == 0 {
+            return;
+        }
+        let angles = self.angles.of(rope, positions, &self.pool);
+        self.pool.for_rows(
+            x.rows_mut(positions.len()),
+            width,
+            grain(width),
+            &|first, rows| {
+                let angles = angles.chunks_exact(2 * rotary_dim).skip(first);
+                for (row, angles) in rows.chunks_exact_mut(width).zip(angles) {
+                    let (cos, sin) = angles.split_at(rotary_dim);
+                    dispatch(
+                        isa,
+                        Rotate {
+                            row,
+                            head_dim: rope.head_dim(),
+                            cos,
+                            sin,
+                            style: rope.style(),
+                        },
+                    );
+                }
+            },
+        );
+    }
+
+    fn kv_write(
+        &mut self,
+        kv: &mut CpuKv,
+        layer: usize,
+        k: &CpuBuffer,
+        v: &CpuBuffer,
+        slots: &[u32],
+    ) {
+        let rows = (k.rows(slots.len()), v.rows(slots.len()));
+        match &mut kv.0 {
+            Storage::F16(blocks) => blocks.write(self.isa, layer, rows, slots),
+            Storage::F32(blocks) => blocks.write(self.isa, layer, rows, slots),
+        }
+    }
+
+    fn attention(
+        &mut self,
+        out: &mut CpuBuffer,
+        q: &CpuBuffer,
+        kv: &CpuKv,
+        layer: usize,
+        spec: &AttentionSpec,
+        batch: &Batch,
+    ) {
+        assert!(out.width() == spec.heads * spec.head_dim && q.width() == out.width());
+        let (out, queries) = (out.rows_mut(batch.len()), q.rows(batch.len()));
+        match &kv.0 {
+            Storage::F16(blocks) => self.attend((blocks, layer), (out, queries), spec, batch),
+            Storage::F32(blocks) => self.attend((blocks, layer), (out, queries), spec, batch),
+        }
+    }
+
+    fn act_mul(&mut self, gate: &mut CpuBuffer, up: &CpuBuffer, act: Activation, n: usize) {
+        let (isa, width) = (self.isa, gate.width());
+        assert!(up.width() == width);
+        let up = up.rows(n);
+        self.pool.for_rows(
+            gate.rows_mut(n),
+            width,
+            grain(width).div_ceil(4),
+            &|first, gate| {
+                dispatch(
+                    isa,
+                    ActMul {
+                        up: &up[first * width..][..gate.len()],
+                        gate,
+                        act,
+                    },
+                );
+            },
+        );
+    }
+
+    fn add(&mut self, x: &mut CpuBuffer, y: &CpuBuffer, n: usize) {
+        let (isa, width) = (self.isa, x.width());
+        assert!(y.width() == width);
+        let y = y.rows(n);
+        self.pool
+            .for_rows(x.rows_mut(n), width, grain(width), &|first, x| {
+                dispatch(
+                    isa,
+                    Add {
+                        y: &y[first * width..][..x.len()],
+                        x,
+                    },
+                );
+            });
+    }
+
+    fn scale(&mut self, x: &mut CpuBuffer, factor: f32, n: usize) {
+        let (isa, width) = (self.isa, x.width());
+        self.pool
+            .for_rows(x.rows_mut(n), width, grain(width), &|_, x| {
+                dispatch(isa, Scale { x, factor });
+            });
+    }
+
+    fn select_rows(&mut self, out: &mut CpuBuffer, x: &CpuBuffer, rows: &[u32]) {
+        let width = out.width();
+        assert!(x.width() == width);
+        for (out, &row) in out.rows_mut(rows.len()).chunks_exact_mut(width).zip(rows) {
+            out.copy_from_slice(x.row(row as usize));
+        }
+    }
+
+    fn read<'a>(&'a mut self, x: &'a CpuBuffer, n: usize) -> Result<&'a [f32], ComputeError> {
+        Ok(x.rows(n))
+    }
+}
+
+impl CpuBackend {
+    fn attend<E: Element>(
+        &mut self,
+        (kv, layer): (&Blocks<E>, usize),
+        (out, queries): (&mut [f32], &[f32]),
+        spec: &AttentionSpec,
+        batch: &Batch,
+    ) {
+        let shape = kv.shape();
+        assert!(shape.kv_heads == spec.kv_heads && shape.head_dim == spec.head_dim);
+        assert!(spec.heads.is_multiple_of(spec.kv_heads));
+        let attention = Attention {
+            isa: self.isa,
+            kv,
+            layer,
+            spec,
+            batch,
+            queries,
+        };
+        attention.run(out, &self.pool, &mut self.attention);
+    }
+}
+
+/// What [`for_row_pairs`] runs: the first row's number, and the rows of both matrices.
+type PairJob<'a> = &'a (dyn Fn(usize, &mut [f32], &mut [f32]) + Sync);
+
+/// [`Pool::for_rows`] for two matrices of the same shape, cut at the same rows.
+fn for_row_pairs(pool: &Pool, (a, b): (&mut [f32], &mut [f32]), width: usize, job: PairJob<'_>) {
+    let rows = a.len() / width;
+    let run = rows.div_ceil(pool.threads() * 4).max(grain(width));
+    if rows <= run || pool.threads() == 1 {
+        return job(0, a, b);
+    }
+    let pairs = a.chunks_mut(run * width).zip(b.chunks_mut(run * width));
+    let runs: Vec<_> = pairs.map(Mutex::new).collect();
+    pool.for_each(runs.len(), 1, &|index| {
+        let mut pair = runs[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let (a, b) = &mut *pair;
+        job(index * run, a, b);
+    });
+}

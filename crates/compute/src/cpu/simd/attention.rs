@@ -1,0 +1,485 @@
+//! The kernels of attention: a tile of query rows against one span of keys and values.
+//!
+//! A *span* is [`SPAN`] tokens at a fixed absolute position. For each row and span, in this order and no other:
+//! `q · k` over the dimensions ascending, the span's maximum and sum of weights, `Σ weight · v` over the tokens
+//! ascending. Spans are then merged in ascending order ([`Merge`]). How many rows share a pass over the keys and
+//! values changes none of it, so a row's result is the same in any tile.
+//!
+//! Both products are one small matrix product ([`tile`]): lanes are tokens for `q · k` (keys are stored transposed)
+//! and dimensions for `weight · v`, so no sum ever runs across lanes.
+
+use super::lanes::{Kernel, Lanes, MAX_LANES};
+use crate::BLOCK_TOKENS;
+use std::ops::Range;
+
+/// Tokens in a span.
+pub(crate) const SPAN: usize = 4 * BLOCK_TOKENS;
+
+/// A type that keys and values are stored as.
+pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
+    /// Reads a vector.
+    ///
+    /// # Safety
+    /// `S::N` elements can be read at `from`.
+    unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V;
+    /// Writes a vector, rounded to this type; too large numbers become the largest.
+    ///
+    /// # Safety
+    /// `S::N` elements can be written at `to`.
+    unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V);
+    /// The elements themselves where they are `f32` already.
+    fn as_f32(elements: &[Self]) -> Option<&[f32]>;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_at(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_at(to, v) }
+    }
+    #[inline(always)]
+    fn as_f32(elements: &[Self]) -> Option<&[f32]> {
+        Some(elements)
+    }
+}
+
+/// IEEE half precision, as bits.
+impl Element for u16 {
+    #[inline(always)]
+    unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_half_at(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V) {
+        // An infinity would turn the zero weight of a token that a row must not see into "not a number".
+        const MAX: f32 = 65504.0;
+        let v = s.min(s.splat(MAX), s.max(s.splat(-MAX), v));
+        // SAFETY: the caller's promise.
+        unsafe { s.store_half_at(to, v) }
+    }
+    #[inline(always)]
+    fn as_f32(_: &[Self]) -> Option<&[f32]> {
+        None
+    }
+}
+
+/// Keys and values of one KV head in one block.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadBlock<'a, E> {
+    /// `[head_dim, BLOCK_TOKENS]`.
+    pub(crate) keys: &'a [E],
+    /// `[BLOCK_TOKENS, pitch]`, `pitch` = [`pitch`] of `head_dim`; zeros beyond `head_dim`.
+    pub(crate) values: &'a [E],
+}
+
+/// Elements from one row to the next where rows of `head_dim` values are kept for vectors.
+pub(crate) fn pitch(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(MAX_LANES)
+}
+
+/// Rows of `head_dim` half or single precision values from `f32`.
+pub(crate) struct Store<'a, E> {
+    pub(crate) to: &'a mut [E],
+    pub(crate) from: &'a [f32],
+}
+
+impl<E: Element> Kernel for Store<'_, E> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        assert!(self.to.len() >= self.from.len().next_multiple_of(S::N));
+        for (part, from) in self.from.chunks(S::N).enumerate() {
+            let v = s.load_part(from);
+            // SAFETY: part * N + N <= to.len(), just checked.
+            unsafe { E::store_at(s, self.to.as_mut_ptr().add(part * S::N), v) }
+        }
+    }
+}
+
+/// Lays out the queries of a tile for [`SpanAttention`]: groups of `TILE_ROWS` rows, in a group `[head_dim, rows]`.
+pub(crate) struct PackQueries<'a> {
+    pub(crate) packed: &'a mut [f32],
+    /// The queries of row `i`.
+    pub(crate) row: &'a dyn Fn(usize) -> &'a [f32],
+    pub(crate) rows: usize,
+    pub(crate) head_dim: usize,
+    /// Multiplies every query.
+    pub(crate) factor: f32,
+}
+
+impl Kernel for PackQueries<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(self, _: S) {
+        for first in (0..self.rows).step_by(S::TILE_ROWS) {
+            let count = S::TILE_ROWS.min(self.rows - first);
+            let group = &mut self.packed[first * self.head_dim..][..count * self.head_dim];
+            for r in 0..count {
+                let query = (self.row)(first + r);
+                for (d, &x) in query.iter().enumerate() {
+                    group[d * count + r] = x * self.factor;
+                }
+            }
+        }
+    }
+}
+
+/// What a span adds to a tile's rows, and the memory to work it out.
+pub(crate) struct SpanWork<'a> {
+    /// `[BLOCK_TOKENS * pitch]`: a block's keys or values as `f32`.
+    pub(crate) block: &'a mut [f32],
+    /// `[rows, SPAN]`: scores, then weights.
+    pub(crate) scores: &'a mut [f32],
+    /// `[rows, pitch]`: `Σ weight · v`.
+    pub(crate) out: &'a mut [f32],
+    /// `[rows]`: the largest score; minus infinity where a row sees nothing of the span.
+    pub(crate) max: &'a mut [f32],
+    /// `[rows]`: `Σ weight`, a weight being `2^(score - max)`.
+    pub(crate) sum: &'a mut [f32],
+}
+
+/// Attention of a tile of rows over one span.
+pub(crate) struct SpanAttention<'a, E> {
+    /// From [`PackQueries`], multiplied by `scale * log2(e)`: weights are powers of two.
+    pub(crate) queries: &'a [f32],
+    pub(crate) head_dim: usize,
+    /// The span's blocks as far as any row sees them; at most `SPAN / BLOCK_TOKENS`.
+    pub(crate) blocks: &'a [HeadBlock<'a, E>],
+    /// The tokens of the span that each row sees.
+    pub(crate) visible: &'a [Range<usize>],
+    pub(crate) work: SpanWork<'a>,
+}
+
+impl<E: Element> Kernel for SpanAttention<'_, E> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(mut self, s: S) {
+        self.check();
+        for index in 0..self.blocks.len() {
+            self.score(s, index);
+        }
+        for (row, visible) in self.visible.iter().enumerate() {
+            let scores = &mut self.work.scores[row * SPAN..][..SPAN];
+            (self.work.max[row], self.work.sum[row]) = softmax(s, scores, visible);
+        }
+        self.work.out[..self.visible.len() * pitch(self.head_dim)].fill(0.0);
+        for index in 0..self.blocks.len() {
+            self.gather(s, index);
+        }
+    }
+}
+
+impl<E: Element> SpanAttention<'_, E> {
+    /// Everything that the unsafe parts rely on.
+    fn check(&self) {
+        let (rows, pitch) = (self.visible.len(), pitch(self.head_dim));
+        assert!(self.queries.len() >= rows * self.head_dim);
+        assert!(self.blocks.len() <= SPAN / BLOCK_TOKENS);
+        for block in self.blocks {
+            assert!(block.keys.len() == self.head_dim * BLOCK_TOKENS);
+            assert!(block.values.len() == BLOCK_TOKENS * pitch);
+        }
+        for visible in self.visible {
+            assert!(visible.end <= self.blocks.len() * BLOCK_TOKENS);
+        }
+        assert!(self.work.block.len() >= BLOCK_TOKENS * pitch);
+        assert!(self.work.scores.len() >= rows * SPAN && self.work.out.len() >= rows * pitch);
+    }
+
+    /// `scores = queries · keys` of one block.
+    #[inline(always)]
+    fn score<S: Lanes>(&mut self, s: S, index: usize) {
+        let keys = to_f32(s, self.blocks[index].keys, self.work.block);
+        for first in (0..self.visible.len()).step_by(S::TILE_ROWS) {
+            let rows = S::TILE_ROWS.min(self.visible.len() - first);
+            if seen(&self.visible[first..first + rows], index).is_empty() {
+                continue;
+            }
+            // SAFETY: by `check`, a group's queries are `[head_dim, rows]`, keys `[head_dim, BLOCK_TOKENS]`, and the
+            // scores of these rows `[rows, SPAN]`, of which this block has the columns from `index * BLOCK_TOKENS`.
+            unsafe {
+                let a = self.queries.as_ptr().add(first * self.head_dim);
+                let c = self
+                    .work
+                    .scores
+                    .as_mut_ptr()
+                    .add(first * SPAN + index * BLOCK_TOKENS);
+                for column in (0..BLOCK_TOKENS).step_by(2 * S::N) {
+                    let product = Product {
+                        a,
+                        b: keys.as_ptr().add(column),
+                        c: c.add(column),
+                        depth: self.head_dim,
+                        b_pitch: BLOCK_TOKENS,
+                        c_pitch: SPAN,
+                    };
+                    product.of_queries(s, rows);
+                }
+            }
+        }
+    }
+
+    /// `out += weights · values` of one block.
+    #[inline(always)]
+    fn gather<S: Lanes>(&mut self, s: S, index: usize) {
+        let pitch = pitch(self.head_dim);
+        let values = to_f32(s, self.blocks[index].values, self.work.block);
+        for first in (0..self.visible.len()).step_by(S::TILE_ROWS) {
+            let rows = S::TILE_ROWS.min(self.visible.len() - first);
+            // Tokens that no row sees may hold anything; their weights of 0 would not make that harmless.
+            let tokens = seen(&self.visible[first..first + rows], index);
+            if tokens.is_empty() {
+                continue;
+            }
+            // SAFETY: by `check`, weights are `[rows, SPAN]`, of which `tokens` lie in this block's part; values
+            // `[BLOCK_TOKENS, pitch]`; `out` `[rows, pitch]`; columns are whole vectors within `pitch`.
+            unsafe {
+                let a = self
+                    .work
+                    .scores
+                    .as_ptr()
+                    .add(first * SPAN + index * BLOCK_TOKENS + tokens.start);
+                let b = values.as_ptr().add(tokens.start * pitch);
+                let c = self.work.out.as_mut_ptr().add(first * pitch);
+                let mut column = 0;
+                while column < pitch {
+                    let product = Product {
+                        a,
+                        b: b.add(column),
+                        c: c.add(column),
+                        depth: tokens.len(),
+                        b_pitch: pitch,
+                        c_pitch: pitch,
+                    };
+                    column += product.of_weights(s, rows, pitch - column);
+                }
+            }
+        }
+    }
+}
+
+/// The tokens of block `index` that any of these rows sees, counted from the block's start.
+#[inline(always)]
+fn seen(visible: &[Range<usize>], index: usize) -> Range<usize> {
+    let (mut start, mut end) = (SPAN, 0);
+    for visible in visible.iter().filter(|visible| !visible.is_empty()) {
+        start = start.min(visible.start);
+        end = end.max(visible.end);
+    }
+    let block = index * BLOCK_TOKENS;
+    let clip = |token: usize| token.clamp(block, block + BLOCK_TOKENS) - block;
+    clip(start)..clip(end)
+}
+
+/// A block's elements as `f32`: in place where they are, else converted into `buffer`.
+#[inline(always)]
+fn to_f32<'a, S: Lanes, E: Element>(s: S, from: &'a [E], buffer: &'a mut [f32]) -> &'a [f32] {
+    if let Some(same) = E::as_f32(from) {
+        return same;
+    }
+    let buffer = &mut buffer[..from.len()];
+    assert!(from.len().is_multiple_of(BLOCK_TOKENS));
+    for part in (0..from.len()).step_by(S::N) {
+        // SAFETY: part + N <= len of both: the length is a multiple of BLOCK_TOKENS and so of N.
+        unsafe {
+            s.store_at(
+                buffer.as_mut_ptr().add(part),
+                E::load_at(s, from.as_ptr().add(part)),
+            );
+        }
+    }
+    buffer
+}
+
+/// Turns one row's scores of a span into weights; the largest score and the sum of weights.
+///
+/// Weights of tokens outside `visible` are 0, up to the end of the span.
+#[inline(always)]
+fn softmax<S: Lanes>(s: S, scores: &mut [f32], visible: &Range<usize>) -> (f32, f32) {
+    let partial = visible.start > 0 || visible.end < SPAN;
+    if visible.is_empty() {
+        scores.fill(0.0);
+        return (f32::NEG_INFINITY, 0.0);
+    }
+    if partial {
+        scores[..visible.start].fill(f32::NEG_INFINITY);
+        scores[visible.end..].fill(f32::NEG_INFINITY);
+    }
+    let mut max = [s.splat(f32::NEG_INFINITY); 2];
+    for pair in scores.chunks_exact(2 * S::N) {
+        max[0] = s.max(max[0], s.load(pair));
+        max[1] = s.max(max[1], s.load(&pair[S::N..]));
+    }
+    let max = s.largest(s.max(max[0], max[1]));
+    let all_max = s.splat(max);
+    for part in scores.chunks_exact_mut(S::N) {
+        let weight = s.exp2(s.sub(s.load(part), all_max));
+        s.store(part, weight);
+    }
+    if partial {
+        // The smallest power of two is not 0.
+        scores[..visible.start].fill(0.0);
+        scores[visible.end..].fill(0.0);
+    }
+    let mut sum = [s.splat(0.0); 2];
+    for pair in scores.chunks_exact(2 * S::N) {
+        sum[0] = s.add(sum[0], s.load(pair));
+        sum[1] = s.add(sum[1], s.load(&pair[S::N..]));
+    }
+    (max, s.sum(s.add(sum[0], sum[1])))
+}
+
+/// A small matrix product `c (+)= a · b`; each element is summed over the depth ascending.
+#[derive(Clone, Copy)]
+struct Product {
+    a: *const f32,
+    b: *const f32,
+    c: *mut f32,
+    depth: usize,
+    b_pitch: usize,
+    c_pitch: usize,
+}
+
+/// Calls `tile` with the number of rows as a constant.
+macro_rules! with_rows {
+    ($s:ident, $rows:ident, |$r:ident| $call:expr, [$($n:literal)*]) => {
+        match $rows {
+            $($n if $n <= S::TILE_ROWS => {
+                const $r: usize = $n;
+                $call
+            })*
+            _ => unreachable!("a group has at most TILE_ROWS rows"),
+        }
+    };
+}
+
+impl Product {
+    /// `c = a · b` for two vectors of columns; `a` is `[depth, rows]`.
+    ///
+    /// # Safety
+    /// `a` has `depth * rows` elements; `b` `depth` rows, `c` `rows` rows of at least two vectors.
+    #[inline(always)]
+    unsafe fn of_queries<S: Lanes>(self, s: S, rows: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            with_rows!(s, rows, |R| self.tile::<S, R, 2, 1, R, false>(s), [1 2 3 4 5 6 7 8 9 10 11 12]);
+        }
+    }
+
+    /// `c += a · b` for two vectors of columns, or one if there is but one; the number of columns done. `a` is
+    /// `[rows, SPAN]`, of which the first `depth` columns count.
+    ///
+    /// # Safety
+    /// As for [`Product::of_queries`], with the columns available given in `columns`.
+    #[inline(always)]
+    unsafe fn of_weights<S: Lanes>(self, s: S, rows: usize, columns: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if columns >= 2 * S::N {
+                with_rows!(s, rows, |R| self.tile::<S, R, 2, SPAN, 1, true>(s), [1 2 3 4 5 6 7 8 9 10 11 12]);
+                2 * S::N
+            } else {
+                with_rows!(s, rows, |R| self.tile::<S, R, 1, SPAN, 1, true>(s), [1 2 3 4 5 6 7 8 9 10 11 12]);
+                S::N
+            }
+        }
+    }
+
+    /// `R` rows by `V` vectors in registers; `a[r][k]` is at `r * ROW + k * STEP`; added to `c` if `ADD`.
+    ///
+    /// # Safety
+    /// All those elements exist.
+    #[inline(always)]
+    unsafe fn tile<
+        S: Lanes,
+        const R: usize,
+        const V: usize,
+        const ROW: usize,
+        const STEP: usize,
+        const ADD: bool,
+    >(
+        self,
+        s: S,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = [[s.splat(0.0); V]; R];
+            if ADD {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = s.load_at(self.c.add(r * self.c_pitch + v * S::N));
+                    }
+                }
+            }
+            let (mut a, mut b) = (self.a, self.b);
+            for _ in 0..self.depth {
+                let columns: [S::V; V] = std::array::from_fn(|v| s.load_at(b.add(v * S::N)));
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let factor = s.splat(*a.add(r * ROW));
+                    for (sum, &column) in sums.iter_mut().zip(&columns) {
+                        *sum = s.mul_add(factor, column, *sum);
+                    }
+                }
+                a = a.add(STEP);
+                b = b.add(self.b_pitch);
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                for (v, &sum) in sums.iter().enumerate() {
+                    s.store_at(self.c.add(r * self.c_pitch + v * S::N), sum);
+                }
+            }
+        }
+    }
+}
+
+/// Attention of one row over some spans: `Σ weight · v`, the largest score, `Σ weight`.
+pub(crate) struct RowState<'a> {
+    pub(crate) out: &'a mut [f32],
+    pub(crate) max: &'a mut f32,
+    pub(crate) sum: &'a mut f32,
+}
+
+/// Adds the next span of a row to what the spans before it gave.
+pub(crate) struct Merge<'a> {
+    /// Starts as zeros with a maximum of minus infinity.
+    pub(crate) total: RowState<'a>,
+    pub(crate) out: &'a [f32],
+    pub(crate) max: f32,
+    pub(crate) sum: f32,
+}
+
+impl Kernel for Merge<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        if self.max == f32::NEG_INFINITY {
+            return; // the row sees nothing of this span
+        }
+        let total = self.total;
+        let max = if *total.max > self.max {
+            *total.max
+        } else {
+            self.max
+        };
+        let old = s.exp2(s.splat(*total.max - max));
+        let new = s.exp2(s.splat(self.max - max));
+        let sum = s.mul_add(s.splat(self.sum), new, s.mul(s.splat(*total.sum), old));
+        for (to, from) in total
+            .out
+            .chunks_exact_mut(S::N)
+            .zip(self.out.chunks_exact(S::N))
+        {
+            let kept = s.mul(s.load(to), old);
+            let merged = s.mul_add(s.load(from), new, kept);
+            s.store(to, merged);
+        }
+        *total.max = max;
+        *total.sum = s.largest(sum);
+    }
+}
