@@ -96,7 +96,7 @@ impl Policy {
         }
     }
 
-    /// The prompt ranges of the last decision.
+    /// The prompt ranges of the last decision, in order of arrival.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -112,6 +112,12 @@ impl Policy {
 
     pub(crate) fn decide(&mut self, view: View<'_>) -> Turn {
         self.parts.clear();
+        let turn = self.turn(view);
+        self.parts.sort_unstable_by_key(|part| part.prompt);
+        turn
+    }
+
+    fn turn(&mut self, view: View<'_>) -> Turn {
         if view.prompts.is_empty() && view.ready.rows == 0 {
             return Turn::Idle;
         }
