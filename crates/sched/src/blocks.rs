@@ -157,3 +157,45 @@ impl CachedList {
 pub(crate) fn parent(table: &[BlockId], k: usize) -> BlockId {
     k.checked_sub(1).map_or(NONE, |before| table[before])
 }
+
+#[cfg(test)]
+impl Blocks {
+    /// Keys of the cached blocks, oldest first.
+    pub(crate) fn cached_keys(&self) -> Vec<u64> {
+        self.cached_blocks()
+            .map(|block| self.index.key(block))
+            .collect()
+    }
+
+    fn cached_blocks(&self) -> impl Iterator<Item = BlockId> {
+        let next = |&block: &BlockId| Some(self.cached.next[block as usize]);
+        let nobody = self.cached.nobody();
+        std::iter::successors(next(&nobody), next).take_while(move |&block| block != nobody)
+    }
+
+    /// Every block is in exactly one place, and holders are counted right: `tables` are all block tables.
+    pub(crate) fn check(&self, tables: &[&[BlockId]]) {
+        let mut holders = vec![0; self.holders.len()];
+        for &block in tables.iter().copied().flatten() {
+            holders[block as usize] += 1;
+        }
+        assert_eq!(holders, self.holders);
+        let mut places: Vec<BlockId> = self.free.clone();
+        places.extend(self.cached_blocks());
+        places.extend((0..self.total()).filter(|&block| holders[block as usize] > 0));
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..self.total()));
+        assert!(self.free.iter().all(|&block| !self.index.contains(block)));
+        assert_eq!(self.cached_blocks().count(), self.cached.len as usize);
+        let mut gone = std::collections::BTreeSet::new();
+        for block in self.cached_blocks() {
+            assert!(self.index.contains(block));
+            // Its parent is held, or cached and evicted later.
+            assert!(
+                !gone.contains(&self.index.parent(block)),
+                "a parent would be evicted before its child"
+            );
+            gone.insert(block);
+        }
+    }
+}

@@ -355,3 +355,15 @@ fn shortest(prompts: &[Candidate]) -> usize {
 fn budget(us: u64) -> i64 {
     i64::from(u32::try_from(us).unwrap_or(u32::MAX))
 }
+
+#[cfg(test)]
+impl Policy {
+    /// What it remembers.
+    pub(crate) fn key(&self) -> Vec<u64> {
+        vec![
+            u64::from(self.reservation),
+            u64::from(self.decode_owed),
+            self.credit.cast_unsigned(),
+        ]
+    }
+}

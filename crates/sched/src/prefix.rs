@@ -125,3 +125,14 @@ impl PrefixIndex {
         (key & (self.heads.len() as u64 - 1)) as usize
     }
 }
+
+#[cfg(test)]
+impl PrefixIndex {
+    pub(crate) fn key(&self, block: BlockId) -> u64 {
+        self.nodes[block as usize].key
+    }
+
+    pub(crate) fn parent(&self, block: BlockId) -> BlockId {
+        self.nodes[block as usize].parent
+    }
+}

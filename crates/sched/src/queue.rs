@@ -56,3 +56,11 @@ impl Queue {
         Some(self.waiting.remove(index).0)
     }
 }
+
+#[cfg(test)]
+impl Queue {
+    /// How far it is in its cycle of turns.
+    pub(crate) fn turn(&self) -> u64 {
+        self.admitted % OLDEST_EVERY
+    }
+}

@@ -599,3 +599,26 @@ impl Outcome {
         matches!(self, Self::Token(_) | Self::Finish | Self::Failed)
     }
 }
+
+#[cfg(test)]
+impl Scheduler {
+    /// Every block is accounted for.
+    pub(crate) fn check_blocks(&self) {
+        let tables: Vec<&[u32]> = self
+            .residents()
+            .map(|sequence| &sequence.blocks[..])
+            .collect();
+        self.blocks.check(&tables);
+        let needs = self
+            .residents()
+            .map(|sequence| sequence.needed_blocks(self.config.block_tokens));
+        assert_eq!(self.reserved, needs.sum::<u32>());
+        assert!(self.reserved <= self.config.blocks);
+        let distinct: std::collections::BTreeSet<u32> =
+            tables.into_iter().flatten().copied().collect();
+        assert!(distinct.len() <= self.reserved as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests;
