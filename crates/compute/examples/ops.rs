@@ -1,0 +1,293 @@
+//! Time of each op of the CPU backend in the shapes of SmolLM2-135M and of Gemma 3 270M, for one row and for a chunk
+//! of 512, to look for regressions with.
+//!
+//! ```text
+//! cargo run --release -p andante-compute --example ops -- [threads] [portable|avx2|avx512|best] [part of an op's name]
+//! ```
+#![expect(
+    clippy::print_stdout,
+    reason = "a program that prints its measurements"
+)]
+
+use andante_compute::{
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, CpuBackend, CpuBuffer, CpuConfig,
+    CpuKv, CpuWeight, Isa, KvShape, Logits, RopeScaling, RopeSpec, RopeStyle, RopeTable,
+};
+use andante_gguf::{Format, Tensor, quant};
+use std::time::{Duration, Instant};
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let threads = arguments
+        .next()
+        .map(|threads| threads.parse().expect("a number of threads"));
+    let isa = match arguments.next().as_deref() {
+        None | Some("best") => None,
+        Some("portable") => Some(Isa::portable()),
+        Some("avx2") => Some(Isa::avx2().expect("a machine with AVX2")),
+        Some("avx512") => Some(Isa::avx512().expect("a machine with AVX-512")),
+        Some(other) => panic!("{other} is no instruction set"),
+    };
+    let filter = arguments.next().unwrap_or_default();
+    for (name, shape) in [("SmolLM2-135M", SMOLLM2), ("Gemma 3 270M", GEMMA3)] {
+        let backend = CpuBackend::new(CpuConfig {
+            threads,
+            isa,
+            ..CpuConfig::default()
+        })
+        .expect("threads");
+        println!("{name}, {}", backend.describe());
+        println!("{:<44}{:>12}{:>12}", "op", "us", "G/s");
+        let mut bench = Bench {
+            backend,
+            shape,
+            filter: filter.clone(),
+        };
+        for rows in [1, 512] {
+            bench.elementwise(rows);
+            bench.products(rows);
+            for depth in [128, 512, 2048, 5000, 8000] {
+                if depth >= rows {
+                    bench.attention(rows, depth);
+                }
+            }
+        }
+        println!();
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    hidden: usize,
+    ffn: usize,
+    spec: AttentionSpec,
+    act: Activation,
+    style: RopeStyle,
+}
+
+const SMOLLM2: Shape = Shape {
+    hidden: 576,
+    ffn: 1536,
+    spec: AttentionSpec {
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        scale: 0.125,
+        window: None,
+    },
+    act: Activation::Silu,
+    style: RopeStyle::Interleaved,
+};
+
+/// A layer with global attention; the others have a window of 512.
+const GEMMA3: Shape = Shape {
+    hidden: 640,
+    ffn: 2048,
+    spec: AttentionSpec {
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 256,
+        scale: 0.0625,
+        window: None,
+    },
+    act: Activation::GeluTanh,
+    style: RopeStyle::Neox,
+};
+
+struct Bench {
+    backend: CpuBackend,
+    shape: Shape,
+    filter: String,
+}
+
+impl Bench {
+    fn elementwise(&mut self, n: usize) {
+        let Shape {
+            hidden,
+            ffn,
+            spec,
+            act,
+            style,
+        } = self.shape;
+        let [mut x, mut y, mut z] = [(); 3].map(|()| self.buffer(n, hidden));
+        let [mut gate, up] = [(); 2].map(|()| self.buffer(n, ffn));
+        let mut q = self.buffer(n, spec.heads * spec.head_dim);
+        let norm = self.weight(Format::F32, &[hidden as u64]);
+        let rope = RopeTable::new(&RopeSpec {
+            head_dim: spec.head_dim,
+            rotary_dim: spec.head_dim,
+            style,
+            base: 10_000.0,
+            scaling: RopeScaling::None,
+            factors: None,
+        });
+        let positions: Vec<u32> = (0..n as u32).collect();
+        let elements = n * hidden;
+        self.time(&format!("rms_norm, {n} rows"), elements, |b| {
+            b.rms_norm(&mut y, &x, &norm, 1e-5, n)
+        });
+        self.time(&format!("add_rms_norm, {n} rows"), elements, |b| {
+            b.add_rms_norm(&mut z, &mut x, &y, &norm, 1e-5, n)
+        });
+        self.time(&format!("add, {n} rows"), elements, |b| {
+            b.add(&mut x, &y, n)
+        });
+        self.time(&format!("act_mul, {n} rows"), n * ffn, |b| {
+            b.act_mul(&mut gate, &up, act, n)
+        });
+        self.time(&format!("rope of q, {n} rows"), elements, |b| {
+            b.rope(&mut q, &positions, &rope)
+        });
+        let (mut kv, batch) = self.cache(n, n);
+        let [k, v] = [(); 2].map(|()| self.buffer(n, spec.kv_heads * spec.head_dim));
+        self.time(
+            &format!("kv_write, {n} rows"),
+            2 * n * spec.kv_heads * spec.head_dim,
+            |b| {
+                b.kv_write(&mut kv, 0, &k, &v, &batch.slots);
+            },
+        );
+    }
+
+    fn products(&mut self, n: usize) {
+        let Shape {
+            hidden, ffn, spec, ..
+        } = self.shape;
+        let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+        for (name, cols, rows) in [
+            ("qkv", hidden, vec![q, kv, kv]),
+            ("attention output", q, vec![hidden]),
+            ("gate and up", hidden, vec![ffn, ffn]),
+            ("down", ffn, vec![hidden]),
+        ] {
+            let x = self.buffer(n, cols);
+            let weights: Vec<_> = rows
+                .iter()
+                .map(|&rows| self.weight(Format::Q4_1, &[cols as u64, rows as u64]))
+                .collect();
+            let mut outs: Vec<_> = rows.iter().map(|&rows| self.buffer(n, rows)).collect();
+            let products = n * cols * rows.iter().sum::<usize>();
+            self.time(&format!("matmul {name}, {n} rows"), products, |b| {
+                let mut pairs: Vec<_> = weights.iter().zip(&mut outs).collect();
+                b.matmul(&mut pairs, &x, n);
+            });
+        }
+    }
+
+    /// `n` rows, the last at position `depth - 1`.
+    fn attention(&mut self, n: usize, depth: usize) {
+        let spec = self.shape.spec;
+        let (kv, batch) = self.cache(n, depth);
+        let [mut out, q] = [(); 2].map(|()| self.buffer(n, spec.heads * spec.head_dim));
+        let pairs: usize = batch
+            .positions
+            .iter()
+            .map(|&position| position as usize + 1)
+            .sum();
+        let products = 2 * pairs * spec.heads * spec.head_dim;
+        self.time(&format!("attention, {n} rows to {depth}"), products, |b| {
+            b.attention(&mut out, &q, &kv, 0, &spec, &batch);
+        });
+        if n == 1 {
+            return;
+        }
+        let spec = AttentionSpec {
+            window: Some(512),
+            ..spec
+        };
+        self.time(
+            &format!("attention, {n} rows to {depth}, window 512"),
+            n * 2 * 512 * spec.heads * spec.head_dim,
+            |b| {
+                b.attention(&mut out, &q, &kv, 0, &spec, &batch);
+            },
+        );
+    }
+
+    /// A cache of `depth` tokens and a batch of the last `n` of them.
+    fn cache(&mut self, n: usize, depth: usize) -> (CpuKv, Batch) {
+        let AttentionSpec {
+            kv_heads, head_dim, ..
+        } = self.shape.spec;
+        let blocks = depth.div_ceil(BLOCK_TOKENS);
+        let shape = KvShape {
+            layers: 1,
+            kv_heads,
+            head_dim,
+            block_tokens: BLOCK_TOKENS,
+        };
+        let mut kv = self.backend.kv(&shape, blocks).expect("memory");
+        let table: Vec<u32> = (0..blocks as u32).rev().collect();
+        let mut batch = Batch::default();
+        batch.push_sequence(
+            &vec![0; depth],
+            0,
+            &table,
+            BLOCK_TOKENS as u32,
+            Logits::None,
+        );
+        let [k, v] = [(); 2].map(|()| self.buffer(depth, kv_heads * head_dim));
+        self.backend.kv_write(&mut kv, 0, &k, &v, &batch.slots);
+        batch.clear();
+        batch.push_sequence(
+            &vec![0; n],
+            (depth - n) as u32,
+            &table,
+            BLOCK_TOKENS as u32,
+            Logits::None,
+        );
+        (kv, batch)
+    }
+
+    /// A buffer of numbers of usual size.
+    fn buffer(&mut self, rows: usize, width: usize) -> CpuBuffer {
+        let table = self.weight(Format::F32, &[width as u64, 64]);
+        let mut buffer = self.backend.buffer(rows, width).expect("memory");
+        let tokens: Vec<u32> = (0..rows as u32).map(|row| row % 64).collect();
+        self.backend.embed(&mut buffer, &table, &tokens, 1.0);
+        buffer
+    }
+
+    fn weight(&mut self, format: Format, shape: &[u64]) -> CpuWeight {
+        let count = shape.iter().product::<u64>();
+        let values: Vec<f32> = (0..count)
+            .map(|i| ((i * 2_654_435_761) % 1021) as f32 / 510.0 - 1.0)
+            .collect();
+        let mut data = Vec::new();
+        quant::quantize(format, &values, &mut data);
+        self.backend
+            .weight(&Tensor {
+                name: "bench",
+                shape,
+                format,
+                data: &data,
+            })
+            .expect("memory")
+    }
+
+    /// Prints the median time of an op, and the rate for `work` elements or multiplications.
+    fn time(&mut self, name: &str, work: usize, mut op: impl FnMut(&mut CpuBackend)) {
+        if !name.contains(&self.filter) {
+            return;
+        }
+        let mut samples = Vec::new();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(150) || samples.len() < 5 {
+            let calls = samples
+                .first()
+                .map_or(1, |&first: &f64| (20e-6 / first).ceil().max(1.0) as u32);
+            let start = Instant::now();
+            for _ in 0..calls {
+                op(&mut self.backend);
+            }
+            samples.push(start.elapsed().as_secs_f64() / f64::from(calls));
+        }
+        samples.sort_by(f64::total_cmp);
+        let median = samples[samples.len() / 2];
+        println!(
+            "{name:<44}{:>12.2}{:>12.2}",
+            median * 1e6,
+            work as f64 / median / 1e9
+        );
+    }
+}
