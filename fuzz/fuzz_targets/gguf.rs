@@ -1,4 +1,5 @@
-//! Any bytes as a model file. Run: `cargo +nightly fuzz run gguf fuzz/corpus/gguf crates/gguf/tests/corpus`; new inputs go to the first folder.
+//! Any bytes as a model file. Run: `cargo +nightly fuzz run gguf fuzz/corpus/gguf
+//! crates/gguf/tests/corpus`; new inputs go to the first folder.
 #![no_main]
 
 use andante_gguf::GgufFile;

@@ -1,4 +1,5 @@
-//! What can be wrong with a model file. Every fault of its bytes names the file, the place, the field and the byte offset.
+//! What can be wrong with a model file. Every fault of its bytes names the file, the place, the
+//! field and the byte offset.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -175,7 +176,8 @@ impl fmt::Display for FilePrefix<'_> {
     }
 }
 
-/// A name out of a file: quoted, escaped and cut, because a hostile one may be long or hold terminal control characters.
+/// A name out of a file: quoted, escaped and cut, because a hostile one may be long or hold
+/// terminal control characters.
 struct Shown<'a>(&'a str);
 
 impl fmt::Debug for Shown<'_> {

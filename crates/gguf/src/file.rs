@@ -7,8 +7,8 @@ use crate::part::Part;
 use crate::reader::Damage;
 use crate::{Error, Fault, Metadata, Place, Tensor, split};
 
-/// An open model, memory-mapped. Opening reads the metadata and the tensor directory only and checks all of it: whatever the accessors
-/// return is consistent.
+/// An open model, memory-mapped. Opening reads the metadata and the tensor directory only and
+/// checks all of it: whatever the accessors return is consistent.
 ///
 /// The files must not be rewritten in place while open.
 #[derive(Debug)]

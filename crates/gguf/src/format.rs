@@ -4,10 +4,12 @@ use std::fmt;
 
 use crate::{Fault, quant};
 
-/// From one row per format (variant, ggml's id, module in `quant`): the enum, its facts and the dispatch to the reference arithmetic.
+/// From one row per format (variant, ggml's id, module in `quant`): the enum, its facts and the
+/// dispatch to the reference arithmetic.
 macro_rules! quant {
     ($($variant:ident, $id:literal, $module:ident;)*) => {
-        /// How the elements of a tensor are stored: in blocks of a fixed number of elements and bytes.
+        /// How the elements of a tensor are stored: in blocks of a fixed number of elements and
+        /// bytes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[expect(non_camel_case_types, reason = "the field's names")]
         pub enum Format {

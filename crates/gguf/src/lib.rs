@@ -1,10 +1,12 @@
 //! GGUF model files: metadata, tensor directory, split files, block formats.
 //!
-//! Knows: the bytes of a GGUF file (versions 2 and 3, little-endian), how a model is cut into several files, and the layout and reference
-//! arithmetic of every block format; those definitions are what fast kernels elsewhere are checked against.
-//! Does not know: what a metadata key means to a model or tokenizer, how to multiply, where tensors end up.
+//! Knows: the bytes of a GGUF file (versions 2 and 3, little-endian), how a model is cut into
+//! several files, and the layout and reference arithmetic of every block format; those definitions
+//! are what fast kernels elsewhere are checked against. Does not know: what a metadata key means to
+//! a model or tokenizer, how to multiply, where tensors end up.
 //!
-//! Sources of the format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md> and `ggml/src/ggml-quants.c` of the same repository.
+//! Sources of the format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md> and
+//! `ggml/src/ggml-quants.c` of the same repository.
 
 mod error;
 mod file;

@@ -6,8 +6,9 @@ use crate::{Array, Error, Strings, Value};
 
 /// Key-value pairs in file order, keys unique.
 ///
-/// The typed getters return `Ok(None)` for an absent key and an error naming the key for a value of another type. Integers of any width and
-/// sign convert when the value fits. The `require_` variants make an absent key an error too.
+/// The typed getters return `Ok(None)` for an absent key and an error naming the key for a value of
+/// another type. Integers of any width and sign convert when the value fits. The `require_`
+/// variants make an absent key an error too.
 #[derive(Debug, Clone, Default)]
 pub struct Metadata {
     entries: Vec<(String, Value)>,
@@ -69,7 +70,8 @@ impl Metadata {
     }
 }
 
-/// A pair of getters per row: name, name of the requiring variant, type, conversion, what is wanted in words.
+/// A pair of getters per row: name, name of the requiring variant, type, conversion, what is wanted
+/// in words.
 macro_rules! getters {
     ($($name:ident, $require:ident, $type:ty, $convert:expr, $wanted:literal;)*) => {
         impl Metadata {
@@ -94,7 +96,7 @@ getters! {
     f32, require_f32, f32, float, "a floating-point number";
     bool, require_bool, bool, boolean, "a boolean";
     str, require_str, &str, text, "a UTF-8 string";
-    strings, require_strings, Vec<&str>, |value| byte_strings(value)?.iter().map(|s| str::from_utf8(s).ok()).collect(), "an array of UTF-8 strings";
+    strings, require_strings, Vec<&str>, texts, "an array of UTF-8 strings";
     byte_strings, require_byte_strings, &Strings, byte_strings, "an array of strings";
     u32s, require_u32s, Vec<u32>, integers, "an array of integers of 32 bits without sign";
     i32s, require_i32s, Vec<i32>, integers, "an array of integers of 32 bits with sign";
@@ -171,6 +173,13 @@ fn text(value: &Value) -> Option<&str> {
         Value::String(bytes) => str::from_utf8(bytes).ok(),
         _ => None,
     }
+}
+
+fn texts(value: &Value) -> Option<Vec<&str>> {
+    byte_strings(value)?
+        .iter()
+        .map(|bytes| str::from_utf8(bytes).ok())
+        .collect()
 }
 
 fn byte_strings(value: &Value) -> Option<&Strings> {

@@ -14,10 +14,10 @@ impl Mapping {
     /// Maps the whole file. Nothing is read until it is touched.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: the map is read-only and owned by the value returned. Its bytes must not change while borrowed, which no program can
-        // enforce on Unix: as everywhere in the field, a model file is not rewritten in place while it is in use. A file cut short
-        // meanwhile ends the process by SIGBUS. Nothing in this crate relies on reading the same bytes twice for memory safety: values are copied out
-        // once checked, and tensor ranges are checked against the mapped length, which does not change.
+        // SAFETY: the map is read-only and lives as long as the value returned. What remains is that
+        // its bytes must not change meanwhile, which no program can enforce on Unix: as everywhere
+        // in the field, a model file in use is not rewritten in place (`GgufFile` says so). A file
+        // that is cut short ends the process by SIGBUS.
         #[expect(unsafe_code, reason = "mapping a file is unsafe in every library")]
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self(map))

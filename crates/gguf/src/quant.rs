@@ -1,18 +1,20 @@
 //! The block formats: one module each, with the layout of a block and its reference arithmetic.
 //!
-//! Each module has `BLOCK_LEN` (elements), `BLOCK_BYTES`, `dequantize` and `quantize` of one block. Dequantising is the definition of the
-//! format and is done in the order of ggml's reference, so that results are equal bit for bit. Quantising follows ggml's reference for the
-//! formats without super-blocks; for Q4_K, Q5_K and Q6_K it is a plain fit without ggml's search for better scales.
+//! Each module has `BLOCK_LEN` (elements), `BLOCK_BYTES`, `dequantize` and `quantize` of one block.
+//! Dequantising is the definition of the format and is done in the order of ggml's reference, so
+//! that results are equal bit for bit. Quantising follows ggml's reference for the formats without
+//! super-blocks; for Q4_K, Q5_K and Q6_K it is a plain fit without ggml's search for better scales.
 //!
-//! Layout and arithmetic of all of them: `ggml-common.h` and `ggml-quants.c` of <https://github.com/ggml-org/ggml>. Fields are little-endian;
-//! `f16` is IEEE half precision; `nibble` is four bits, the low one of a byte first.
+//! Layout and arithmetic of all of them: `ggml-common.h` and `ggml-quants.c` of
+//! <https://github.com/ggml-org/ggml>. Fields are little-endian; `f16` is IEEE half precision;
+//! `nibble` is four bits, the low one of a byte first.
 
 mod blocks;
-mod k_scales;
 
 pub mod bf16;
 pub mod f16;
 pub mod f32;
+pub mod k_scales;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;

@@ -59,7 +59,8 @@ impl<'a> Reader<'a> {
         self.array(field).map(u64::from_le_bytes)
     }
 
-    /// A count of entries, refused unless that many of the smallest size can follow: callers may then loop over it or allocate for it.
+    /// A count of entries, refused unless that many of the smallest size can follow: callers may
+    /// then loop over it or allocate for it.
     pub(crate) fn count(&mut self, field: &'static str, min_bytes: u64) -> Result<usize, Damage> {
         let offset = self.position();
         let count = self.u64(field)?;

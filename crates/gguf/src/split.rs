@@ -1,7 +1,8 @@
 //! Models cut into several files, as `llama-gguf-split` does it.
 //!
-//! The parts are named `<prefix>-00001-of-00003.gguf` and so on. Each has the keys `split.no` (from 0) and `split.count`; the first holds
-//! the model's metadata too. Tensors are spread over the parts, and `split.tensors.count` is their number in all.
+//! The parts are named `<prefix>-00001-of-00003.gguf` and so on. Each has the keys `split.no` (from
+//! 0) and `split.count`; the first holds the model's metadata too. Tensors are spread over the
+//! parts, and `split.tensors.count` is their number in all.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

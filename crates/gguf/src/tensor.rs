@@ -2,12 +2,14 @@
 
 use crate::Format;
 
-/// A tensor of an open file. Entry and data are checked: `data` is exactly `rows × format.row_bytes(cols)` long.
+/// A tensor of an open file. Entry and data are checked: `data` is exactly `rows ×
+/// format.row_bytes(cols)` long.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     /// The name, unique in the model.
     pub name: &'a str,
-    /// Sizes in ggml's order: `shape[0]` is contiguous (the columns). At most four, none 0; empty for a scalar.
+    /// Sizes in ggml's order: `shape[0]` is contiguous (the columns). At most four, none 0; empty
+    /// for a scalar.
     pub shape: &'a [u64],
     /// How the elements are stored.
     pub format: Format,

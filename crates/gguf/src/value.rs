@@ -13,7 +13,8 @@ const MIN_ARRAY_BYTES: u64 = 4 + 8;
 /// The smallest string in a file: its length.
 const MIN_STRING_BYTES: u64 = 8;
 
-/// Byte strings stored end to end: a vocabulary has hundreds of thousands of them. They are text by convention only.
+/// Byte strings stored end to end: a vocabulary has hundreds of thousands of them. They are text by
+/// convention only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Strings {
     bytes: Vec<u8>,
@@ -90,7 +91,8 @@ pub(crate) fn write_string(string: &[u8], out: &mut Vec<u8>) {
     out.extend(string);
 }
 
-/// From one row per numeric type: the enums, their readers and writers, and the conversions into `Value`.
+/// From one row per numeric type: the enums, their readers and writers, and the conversions into
+/// `Value`.
 macro_rules! values {
     ($($variant:ident, $rust:ty, $id:literal, $name:literal;)*) => {
         /// The type of a metadata value. The discriminant is the file's id for it.
@@ -121,7 +123,8 @@ macro_rules! values {
             }
         }
 
-        /// A metadata value. Strings are bytes: writers promise UTF-8, some files break the promise.
+        /// A metadata value. Strings are bytes: writers promise UTF-8, some files break the
+        /// promise.
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "named after what they hold")]
         pub enum Value { $($variant($rust),)* Bool(bool), String(Vec<u8>), Array(Array) }
@@ -202,7 +205,8 @@ macro_rules! values {
                         });
                     }
                     ValueType::Array => {
-                        // An `Array` takes more memory than an empty array in a file: grow with what is really there.
+                        // An `Array` takes more memory than an empty array in a file: grow with
+                        // what is really there.
                         let count = reader.count("array length", MIN_ARRAY_BYTES)?;
                         let mut arrays = Vec::new();
                         for _ in 0..count {

@@ -7,7 +7,8 @@ use crate::{Format, Metadata, Value, quant};
 
 /// A GGUF file being built: metadata and tensors in the order given.
 ///
-/// What the caller can get wrong is a bug and panics: a size that does not fit the shape, a name or key used twice, a bad alignment.
+/// What the caller can get wrong is a bug and panics: a size that does not fit the shape, a name or
+/// key used twice, a bad alignment.
 #[derive(Debug, Clone)]
 pub struct GgufWriter {
     version: u32,

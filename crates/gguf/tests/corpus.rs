@@ -1,4 +1,5 @@
-//! Damaged files, one fault each (`scripts/make_gguf_fixtures.py`): the message says which field is wrong, where and why.
+//! Damaged files, one fault each (`scripts/make_gguf_fixtures.py`): the message says which field is
+//! wrong, where and why.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Damaged and hostile files: whatever the bytes, opening ends with an error or with a consistent model, without a panic, and with
-//! memory bounded by the size of the file.
+//! Damaged and hostile files: whatever the bytes, opening ends with an error or with a consistent
+//! model, without a panic, and with memory bounded by the size of the file.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -190,7 +190,8 @@ fn patched(file: &[u8], at: usize, patch: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One to four random edits: bits, bytes, extreme numbers, pieces removed, repeated, moved or swapped with zeros.
+/// One to four random edits: bits, bytes, extreme numbers, pieces removed, repeated, moved or
+/// swapped with zeros.
 fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = file.to_vec();
     for _ in 0..=random.below(4) {
@@ -265,7 +266,8 @@ fn damage_is_refused_or_harmless() {
         }
     }
     assert_eq!(tally.opened + tally.refused, exhaustive + 20_000);
-    // Both ends are really reached: much damage is fatal, and some (in tensor data, in values) is not.
+    // Both ends are really reached: much damage is fatal, and some (in tensor data, in values) is
+    // not.
     assert!(
         exhaustive > 40_000 && tally.opened > 5_000 && tally.refused > 20_000,
         "{exhaustive} {} {}",

@@ -1,8 +1,9 @@
 //! Sound files: one written byte by byte, one written by the PyPI package `gguf`.
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use crate::{Array, Format, GgufFile, Value};
+use crate::{Array, Format, GgufFile, GgufWriter, Value};
 
 /// Version 2, one pair, alignment 8, two tensors whose data is not in directory order.
 fn by_hand() -> Vec<u8> {
@@ -98,6 +99,31 @@ fn a_file_of_the_pypi_package() {
             "{index}: {x}, {original}"
         );
     }
+}
+
+/// Opening maps and does not read: this file has no blocks on disk for its 80 GiB tensor.
+#[test]
+fn a_huge_file_is_only_mapped() {
+    let (cols, rows) = (1_u64 << 20, 20_u64 << 10);
+    let mut head = GgufWriter::new()
+        .tensor("huge", &[1, 1], Format::F32, [0; 4])
+        .finish();
+    head[40..48].copy_from_slice(&cols.to_le_bytes());
+    head[48..56].copy_from_slice(&rows.to_le_bytes());
+    let data_start = 96;
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(&head).expect("written");
+    file.as_file()
+        .set_len(data_start + cols * rows * 4)
+        .expect("a sparse file");
+    file.seek(SeekFrom::Start(data_start + cols * (rows - 1) * 4))
+        .expect("sought");
+    file.write_all(b"last row").expect("written");
+
+    let model = GgufFile::open(file.path()).expect("sound");
+    let tensor = model.tensor("huge").expect("there");
+    assert_eq!(tensor.data.len(), 80 << 30);
+    assert_eq!(&tensor.row(rows as usize - 1)[..8], b"last row");
 }
 
 #[test]

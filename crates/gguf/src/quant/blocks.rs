@@ -12,7 +12,8 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
     format.dequantize(bytes, out);
 }
 
-/// Appends the blocks of `values` to `out`. Values that are not finite give some value, like the reference.
+/// Appends the blocks of `values` to `out`. Values that are not finite give some value, like the
+/// reference.
 ///
 /// # Panics
 /// When `values` is not whole blocks.
@@ -72,7 +73,8 @@ pub(super) fn write_f16(block: &mut [u8], at: usize, value: f32) {
     block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
 }
 
-/// The 4-bit code of element `index` in 16 bytes: low nibbles are the first 16 elements, high nibbles the last 16.
+/// The 4-bit code of element `index` in 16 bytes: low nibbles are the first 16 elements, high
+/// nibbles the last 16.
 pub(super) fn nibble(codes: &[u8], index: usize) -> u8 {
     if index < 16 {
         codes[index] & 0x0f

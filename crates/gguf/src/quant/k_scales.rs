@@ -1,20 +1,25 @@
-//! The 6-bit scales and minima of Q4_K and Q5_K, 12 bytes for eight sub-blocks, and a plain fit of them.
+//! The 6-bit scales and minima of Q4_K and Q5_K, 12 bytes for eight sub-blocks, and a plain fit of
+//! them.
 //!
 //! | bytes | bits 0..6 | bits 6..8 |
 //! |---|---|---|
 //! | 0..4 | scale of sub-blocks 0..4 | bits 4..6 of the scale of sub-blocks 4..8 |
 //! | 4..8 | minimum of sub-blocks 0..4 | bits 4..6 of the minimum of sub-blocks 4..8 |
 //!
-//! Bytes 8..12 hold bits 0..4 of the scale (low nibble) and of the minimum (high nibble) of sub-blocks 4..8.
+//! Bytes 8..12 hold bits 0..4 of the scale (low nibble) and of the minimum (high nibble) of
+//! sub-blocks 4..8.
 
 use super::blocks::{inverse, range, read_f16, write_f16};
+
+/// Bytes of the packed scales and minima.
+pub const PACKED_BYTES: usize = 12;
 
 /// Sub-blocks of a block and elements of a sub-block.
 pub(super) const SUB_BLOCKS: usize = 8;
 pub(super) const SUB_LEN: usize = 32;
 
-/// Scale and minimum of sub-block `index`.
-pub(super) fn unpack(packed: &[u8], index: usize) -> (u8, u8) {
+/// Scale and minimum, 6 bits each, of sub-block `index` (0..8).
+pub fn unpack(packed: &[u8; PACKED_BYTES], index: usize) -> (u8, u8) {
     if index < 4 {
         return (packed[index] & 0x3f, packed[index + 4] & 0x3f);
     }
@@ -23,25 +28,30 @@ pub(super) fn unpack(packed: &[u8], index: usize) -> (u8, u8) {
     (scale, min)
 }
 
-pub(super) fn pack(pairs: &[(u8, u8); SUB_BLOCKS], packed: &mut [u8]) {
+pub(super) fn pack(pairs: &[(u8, u8); SUB_BLOCKS]) -> [u8; PACKED_BYTES] {
+    let mut packed = [0; PACKED_BYTES];
     for index in 0..4 {
         let ((scale, min), (later_scale, later_min)) = (pairs[index], pairs[index + 4]);
         packed[index] = scale | later_scale >> 4 << 6;
         packed[index + 4] = min | later_min >> 4 << 6;
         packed[index + 8] = later_scale & 0x0f | later_min << 4;
     }
+    packed
 }
 
-/// `d · scale` and `dmin · min` of sub-block `index` of a block that begins with `d`, `dmin` and the packed scales.
+/// `d · scale` and `dmin · min` of sub-block `index` of a block that begins with `d`, `dmin` and
+/// the packed scales.
 pub(super) fn scale_and_min(block: &[u8], index: usize) -> (f32, f32) {
-    let (scale, min) = unpack(&block[4..16], index);
+    let packed = block[4..].first_chunk().expect("a whole block");
+    let (scale, min) = unpack(packed, index);
     (
         read_f16(block, 0) * f32::from(scale),
         read_f16(block, 2) * f32::from(min),
     )
 }
 
-/// Fits every sub-block's range to `0..=max_code`, writes `d`, `dmin` and the packed scales (bytes 0..16), and returns the codes.
+/// Fits every sub-block's range to `0..=max_code`, writes `d`, `dmin` and the packed scales (bytes
+/// 0..16), and returns the codes.
 pub(super) fn quantize(values: &[f32; 256], max_code: u8, block: &mut [u8]) -> [u8; 256] {
     const MAX_SCALE: f32 = 63.0;
     let (subs, _) = values.as_chunks::<SUB_LEN>();
@@ -57,19 +67,12 @@ pub(super) fn quantize(values: &[f32; 256], max_code: u8, block: &mut [u8]) -> [
     let code = |value: f32, unit: f32| (value * inverse(unit)).round().min(MAX_SCALE) as u8;
     write_f16(block, 0, d);
     write_f16(block, 2, dmin);
-    pack(
-        &fits.map(|(scale, min)| (code(scale, d), code(min, dmin))),
-        &mut block[4..16],
-    );
+    let pairs = fits.map(|(scale, min)| (code(scale, d), code(min, dmin)));
+    block[4..16].copy_from_slice(&pack(&pairs));
 
     let mut codes = [0; 256];
-    for (index, (codes, values)) in codes
-        .as_chunks_mut::<SUB_LEN>()
-        .0
-        .iter_mut()
-        .zip(subs)
-        .enumerate()
-    {
+    let (sub_codes, _) = codes.as_chunks_mut::<SUB_LEN>();
+    for (index, (codes, values)) in sub_codes.iter_mut().zip(subs).enumerate() {
         let (scale, min) = scale_and_min(block, index);
         *codes = values.map(|x| (((x + min) * inverse(scale)).round() as u8).min(max_code));
     }

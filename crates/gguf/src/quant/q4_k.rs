@@ -1,4 +1,5 @@
-//! Q4_K: 256 elements of 4 bits in eight sub-blocks of 32; `x = (d · scale) · q − dmin · min`, scale and min of the sub-block.
+//! Q4_K: 256 elements of 4 bits in eight sub-blocks of 32; `x = (d · scale) · q − dmin · min`,
+//! scale and min of the sub-block.
 //!
 //! | bytes | field |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Q6_K: 256 elements of 6 bits in sixteen sub-blocks of 16; `x = (d · scale) · (q − 32)`, scale of the sub-block.
+//! Q6_K: 256 elements of 6 bits in sixteen sub-blocks of 16; `x = (d · scale) · (q − 32)`, scale of
+//! the sub-block.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -7,8 +8,9 @@
 //! | 192..208 | scales, i8 each |
 //! | 208..210 | `d`, f16 |
 //!
-//! The block is two halves of 128 elements, each with 64 bytes of nibbles and 32 bytes of bit pairs. Element `32·g + i` of a half
-//! (`g` in 0..4, `i` in 0..32) has its nibble in byte `32·(g mod 2) + i`, low for `g < 2`, high above, and its bits 4..6 in byte `i`, shifted by `2·g`.
+//! The block is two halves of 128 elements, each with 64 bytes of nibbles and 32 bytes of bit
+//! pairs. Element `32·g + i` of a half (`g` in 0..4, `i` in 0..32) has its nibble in byte `32·(g
+//! mod 2) + i`, low for `g < 2`, high above, and its bits 4..6 in byte `i`, shifted by `2·g`.
 
 use super::blocks::{extreme, inverse, read_f16, write_f16};
 
@@ -22,7 +24,8 @@ const HIGH: usize = 128;
 const SCALES: usize = 192;
 const D: usize = 208;
 
-/// Where the two pieces of an element's code are: byte and shift of the nibble, byte and shift of the pair of high bits.
+/// Where the two pieces of an element's code are: byte and shift of the nibble, byte and shift of
+/// the pair of high bits.
 fn places(element: usize) -> [(usize, usize); 2] {
     let (half, group, at) = (element / 128, element % 128 / 32, element % 32);
     [

@@ -1,4 +1,5 @@
-//! Every format against the reference arithmetic of the PyPI package `gguf` (`scripts/make_quant_fixtures.py`), bit for bit.
+//! Every format against the reference arithmetic of the PyPI package `gguf`
+//! (`scripts/make_quant_fixtures.py`), bit for bit.
 
 use super::{dequantize, quantize};
 use crate::Format;
@@ -104,7 +105,8 @@ fn quantising_equals_the_reference_bit_for_bit() {
     }
 }
 
-/// The plain fits are held to about half a step of the sub-block plus what rounding its scale and minimum costs.
+/// The plain fits are held to about half a step of the sub-block plus what rounding its scale and
+/// minimum costs.
 #[test]
 fn k_quants_stay_within_a_step() {
     let magnitude = |i: usize| (1 + i / 32 % 4) as f32;
@@ -160,8 +162,7 @@ fn sub_block_scales_survive_packing() {
         (16, 15),
         (15, 48),
     ];
-    let mut packed = [0; 12];
-    super::k_scales::pack(&pairs, &mut packed);
+    let packed = super::k_scales::pack(&pairs);
     let unpacked: [(u8, u8); 8] =
         std::array::from_fn(|index| super::k_scales::unpack(&packed, index));
     assert_eq!(unpacked, pairs);
