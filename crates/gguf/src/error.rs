@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::{Format, ValueType};
+use crate::Format;
 
 /// Why a model file cannot be used, or a metadata value is not what the caller needs.
 #[derive(Debug, thiserror::Error)]
@@ -141,14 +141,13 @@ pub enum Fault {
     #[error("data overlaps that of tensor {:?}", Shown(other))]
     Overlap { other: String },
     #[error("is {found}, expected {wanted}")]
-    WrongType {
-        found: ValueType,
-        wanted: &'static str,
-    },
+    WrongType { found: String, wanted: &'static str },
     #[error("a part of a split model must be opened by its path")]
     PartWithoutPath,
     #[error("a part of a split model must be named \"…-00001-of-{count:05}.gguf\"")]
     PartName { count: u32 },
+    #[error("a part of a split model needs the key {key:?}")]
+    MissingPartKey { key: &'static str },
     #[error("is {found}, expected {expected} from the file's name")]
     PartNumber { found: u64, expected: u64 },
     #[error("is {expected}, but the parts have {found} tensors")]

@@ -190,7 +190,7 @@ fn byte_strings(value: &Value) -> Option<&Strings> {
 }
 
 /// The type found, with the value where that is short and may be the reason.
-fn describe(value: &Value) -> String {
+pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Array(array) => format!("an array of {} {}", array.len(), array.element_type()),
         Value::String(bytes) => match str::from_utf8(bytes) {

@@ -16,6 +16,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::metadata::describe;
 use crate::mmap::Mapping;
 use crate::reader::{Damage, Reader};
 use crate::{Error, Fault, Format, Malformed, Metadata, Place, Tensor, Value};
@@ -24,6 +25,8 @@ pub(crate) const MAGIC: [u8; 4] = *b"GGUF";
 pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
 pub(crate) const DEFAULT_ALIGNMENT: u32 = 32;
 
+/// Where the header says how many metadata pairs there are.
+const PAIRS_OFFSET: u64 = 16;
 /// ggml's limit.
 const MAX_DIMENSIONS: usize = 4;
 /// The smallest metadata pair: an empty key, a type and one byte.
@@ -102,17 +105,31 @@ impl Part {
         }
     }
 
-    /// An error about the value of metadata `key`, or about its absence.
+    /// An error about the value of metadata `key`.
     pub(crate) fn value_error(&self, key: &str, fault: Fault) -> Error {
-        let index = self.metadata.iter().position(|(name, _)| name == key);
-        let offset = index.map_or(0, |index| self.value_offsets[index]);
+        let mut keys = self.metadata.iter().map(|(name, _)| name);
+        let index = keys
+            .position(|name| name == key)
+            .expect("a key with a value");
+        let (field, offset) = ("value", self.value_offsets[index]);
+        let damage = Damage {
+            field,
+            offset,
+            fault,
+        };
+        self.error(damage.at(Place::Metadata(key.to_owned())))
+    }
+
+    /// An error about the absence of a key that every part of a split model has.
+    pub(crate) fn missing_key(&self, key: &'static str) -> Error {
+        let fault = Fault::MissingPartKey { key };
         self.error(
             Damage {
-                field: "value",
-                offset,
+                field: "metadata count",
+                offset: PAIRS_OFFSET,
                 fault,
             }
-            .at(Place::Metadata(key.to_owned())),
+            .at(Place::Header),
         )
     }
 
@@ -264,7 +281,7 @@ fn read_alignment(offset: u64, value: Option<&Value>) -> Result<u32, Damage> {
         Some(&Value::U32(alignment)) if alignment.is_power_of_two() => return Ok(alignment),
         Some(&Value::U32(alignment)) => Fault::BadAlignment { alignment },
         Some(other) => Fault::WrongType {
-            found: other.value_type(),
+            found: describe(other),
             wanted: "u32",
         },
         None => return Ok(DEFAULT_ALIGNMENT),

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::metadata::integer;
+use crate::metadata::{describe, integer};
 use crate::part::Part;
 use crate::{Error, Fault};
 
@@ -114,10 +114,8 @@ fn open_sibling(name: &PartName, path: &Path, number: u32) -> Result<Part, Error
     })
 }
 
-fn check_number(part: &Part, key: &str, expected: u32) -> Result<(), Error> {
-    let found = number_of(part, key)?.ok_or_else(|| Error::MissingKey {
-        key: key.to_owned(),
-    })?;
+fn check_number(part: &Part, key: &'static str, expected: u32) -> Result<(), Error> {
+    let found = number_of(part, key)?.ok_or_else(|| part.missing_key(key))?;
     if found == u64::from(expected) {
         return Ok(());
     }
@@ -155,7 +153,7 @@ fn number_of(part: &Part, key: &str) -> Result<Option<u64>, Error> {
             Err(part.value_error(
                 key,
                 Fault::WrongType {
-                    found: value.value_type(),
+                    found: describe(value),
                     wanted,
                 },
             ))

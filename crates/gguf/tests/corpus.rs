@@ -16,7 +16,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     (
         "alignment-u64",
-        "metadata \"general.alignment\": value at byte 53: is u64, expected u32",
+        "metadata \"general.alignment\": value at byte 53: is 64 (u64), expected u32",
     ),
     (
         "array-length-huge",
@@ -133,7 +133,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     (
         "split-count-negative",
-        "metadata \"split.count\": value at byte 47: is i32, expected an integer without sign",
+        "metadata \"split.count\": value at byte 47: is -2 (i32), expected an integer without sign",
     ),
     (
         "string-length-huge",

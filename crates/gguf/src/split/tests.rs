@@ -129,7 +129,9 @@ fn parts_that_do_not_belong_together_are_refused() {
         GgufWriter::new().metadata("split.count", 3_u16).finish(),
     )
     .expect("written");
-    assert_eq!(message(&paths[0]), "metadata \"split.no\" is missing");
+    let expected =
+        "header: metadata count at byte 16: a part of a split model needs the key \"split.no\"";
+    assert_eq!(message(&paths[0]), format!("{}: {expected}", part(1)));
 
     std::fs::write(&paths[1], b"GGUF").expect("written");
     assert_eq!(
@@ -186,7 +188,7 @@ fn numbers_are_whole() {
         .expect_err("a float")
         .to_string();
     assert!(
-        error.ends_with("is f32, expected an integer without sign"),
+        error.ends_with("is 2 (f32), expected an integer without sign"),
         "{error}"
     );
 }
