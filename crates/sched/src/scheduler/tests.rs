@@ -1,1 +1,3 @@
 mod explore;
+mod scenarios;
+mod world;

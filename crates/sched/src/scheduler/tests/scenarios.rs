@@ -1,0 +1,490 @@
+//! Known failures of other schedulers, each replayed in virtual time and held to a bound. The F-numbers name, where there
+//! is one, the public report: F1, F2 antirez/ds4 600 and 601, F6 FreeToken 483, F7 mlxcel 1011, F9 omlx 3726, F10 vLLM
+//! 21495, F12 imp 1643, F13 llama.cpp 29175, F14 ds4 827, F16 vLLM fork 733, F18 llama.cpp 15008, F19 llama.cpp 24496,
+//! F20 ik_llama.cpp 1929.
+
+use super::world::{Event, Machine, Ran, World};
+use crate::config::{Config, Mode};
+use crate::cost::{CostModel, fixed, micros, nanos};
+use crate::step::{Admission, Plan, SeqId};
+
+const MS: u64 = 1000;
+const SECOND: u64 = 1000 * MS;
+
+/// A dense 7B model on a data-centre GPU: mixing costs 1 ms.
+fn dense() -> CostModel {
+    CostModel {
+        decode: micros(8_000),
+        prefill: micros(8_000),
+        mixed: micros(9_000),
+        token: micros(110),
+        attend: nanos(3),
+        context: nanos(65),
+        row: micros(20),
+    }
+}
+
+/// A backend that cannot mix: 464 ms for every prompt range, 40 ms for every decode row.
+fn slow_hand_off() -> CostModel {
+    CostModel {
+        decode: 0,
+        prefill: micros(464_000),
+        mixed: micros(464_000),
+        token: micros(1620),
+        attend: 0,
+        context: 0,
+        row: micros(40_000),
+    }
+}
+
+fn mix() -> Config {
+    Config {
+        t_stall_us: 60 * MS,
+        q_min: 32,
+        q_max: 8192,
+        cost: dense(),
+        fixed_cost: true,
+        ..Config::new(16, 20_000, 16)
+    }
+}
+
+fn hand_off() -> Config {
+    Config {
+        mode: Mode::HandOff,
+        t_stall_us: 700 * MS,
+        t_idle_us: 4000 * MS,
+        q_min: 128,
+        prefill_share_permille: Some(500),
+        cost: slow_hand_off(),
+        ..mix()
+    }
+}
+
+fn world(config: Config) -> World {
+    let machine = Machine::exact(config.cost);
+    World::new(config, machine)
+}
+
+fn is_prefilling(ran: &Ran, id: SeqId) -> bool {
+    ran.step.prefill.iter().any(|range| range.id == id)
+}
+
+/// The steps while the prompt of `id` was being computed.
+fn during_prefill(world: &World, id: SeqId) -> impl Iterator<Item = &Ran> + Clone {
+    let (from, to) = (world.arrived[&id], world.tokens[&id][0]);
+    world
+        .log
+        .iter()
+        .filter(move |ran| ran.start_us >= from && ran.start_us < to)
+}
+
+#[test]
+fn f1_a_decoder_gets_its_turn_after_every_prefill_turn() {
+    for share in [None, Some(500)] {
+        let tau = 3 * MS;
+        let config = Config {
+            prefill_share_permille: share,
+            ..hand_off()
+        };
+        let mut world = World::new(
+            config,
+            Machine {
+                tau_us: tau,
+                ..Machine::exact(slow_hand_off())
+            },
+        );
+        world.arrive(0, 0, 500, 200);
+        world.arrive(3 * SECOND, 1, 5361, 8);
+        world.run();
+        world.check_log();
+        assert!(
+            during_prefill(&world, 1)
+                .filter(|ran| !ran.step.decode.is_empty())
+                .count()
+                > 30,
+            "they overlap"
+        );
+        assert!(
+            world.max_gap(0) <= tau + 700 * MS + 80 * MS,
+            "{}",
+            world.max_gap(0)
+        );
+    }
+}
+
+#[test]
+fn f2_a_finished_prompt_decodes_before_the_next_prompt_goes_on() {
+    for (config, within) in [(mix(), 1), (hand_off(), 2)] {
+        let mut world = world(config);
+        world.arrive(0, 0, 20_000, 3);
+        world.arrive(0, 1, 100, 3);
+        world.run();
+        let last = world
+            .log
+            .iter()
+            .position(|ran| ran.step.prefill.iter().any(|r| r.id == 1 && r.last))
+            .unwrap();
+        let next = world
+            .log
+            .iter()
+            .position(|ran| ran.step.decode.contains(&1))
+            .unwrap();
+        assert!(
+            is_prefilling(&world.log[next + 2], 0),
+            "the long prompt is still under way"
+        );
+        assert!(next - last <= within);
+    }
+}
+
+#[test]
+fn f6_a_gap_is_at_most_one_step_under_a_200k_prompt() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 699, 5000);
+    world.arrive(6 * SECOND, 1, 200_019, 4);
+    world.run();
+    world.check_log();
+    assert!(during_prefill(&world, 1).count() > 500);
+    assert!(
+        during_prefill(&world, 1).all(|ran| ran.step.decode == [0]),
+        "they overlap"
+    );
+    assert!(world.max_gap(0) <= 60 * MS, "{}", world.max_gap(0));
+}
+
+#[test]
+fn f7_prefill_progresses_in_every_step_beside_decoders() {
+    let mut world = world(mix());
+    for id in 0..4 {
+        world.arrive(0, id, 100, 400);
+    }
+    world.arrive(SECOND, 9, 10_000, 4);
+    world.run();
+    assert!(
+        during_prefill(&world, 9).all(|ran| is_prefilling(ran, 9) && ran.step.decode.len() == 4)
+    );
+    // Alone it takes 1.1 s and some.
+    assert!(world.ttft(9) <= 1350 * 1200, "{}", world.ttft(9));
+}
+
+#[test]
+fn f8_a_prompt_does_not_wait_for_decoders_to_end() {
+    let mut world = world(hand_off());
+    world.arrive(0, 0, 100, 1000);
+    world.arrive(SECOND, 1, 9500, 4);
+    world.run();
+    world.check_log();
+    let most = during_prefill(&world, 1).fold((0, 0), |(run, most), ran| {
+        let run = if ran.step.prefill.is_empty() {
+            run + 1
+        } else {
+            0
+        };
+        (run, most.max(run))
+    });
+    // K for these costs: a chunk of 700 ms is earned back by decode steps of 40 ms.
+    assert!(most.1 <= 19, "{} decode turns in a row", most.1);
+}
+
+#[test]
+fn f9_a_short_request_is_let_in_during_a_long_prefill() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 100, 500);
+    world.arrive(SECOND, 1, 16_000, 4);
+    world.arrive(SECOND + 500 * MS, 2, 100, 4);
+    world.run();
+    assert!(world.tokens[&1][0] > world.tokens[&2][0]);
+    assert!(
+        world.steps_to_first_token(2) <= 2,
+        "{}",
+        world.steps_to_first_token(2)
+    );
+}
+
+#[test]
+fn f10_a_short_prompt_does_not_wait_for_a_long_one() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 128_000, 4);
+    world.arrive(SECOND, 1, 200, 4);
+    world.run();
+    assert!(world.tokens[&0][0] > 10 * world.tokens[&1][0]);
+    assert!(
+        world.steps_to_first_token(1) <= 3,
+        "{}",
+        world.steps_to_first_token(1)
+    );
+}
+
+#[test]
+fn f11_a_long_prompt_keeps_its_part_under_endless_short_ones() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 100_000, 1);
+    // 440 ms of work a second.
+    for i in 0..3000 {
+        world.arrive(i * 50 * MS, i + 1, 200, 2);
+    }
+    world.run();
+    let cost = dense();
+    let mut shared = 0;
+    for ran in during_prefill(&world, 0).filter(|ran| ran.step.prefill.len() > 1) {
+        let all: i64 = ran
+            .step
+            .prefill
+            .iter()
+            .map(|range| cost.range(range.start, range.tokens))
+            .sum();
+        let range = ran
+            .step
+            .prefill
+            .iter()
+            .find(|range| range.id == 0)
+            .expect("the oldest is in every step");
+        // All but the token that did not fit.
+        assert!(range.last || 4 * cost.range(range.start, range.tokens + 1) >= all);
+        shared += 1;
+    }
+    assert!(shared > 100);
+    // Alone it takes 26 s; a quarter of the time is its own, and more is left over.
+    assert!(world.ttft(0) < 4 * 26 * SECOND);
+}
+
+#[test]
+fn f12_the_budget_covers_all_prompts_of_a_step() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 100, 1000);
+    for id in 1..4 {
+        world.arrive(SECOND, id, 5200, 4);
+    }
+    world.run();
+    assert!(world.log.iter().any(|ran| ran.step.prefill.len() > 1));
+    assert!(world.max_gap(0) <= 60 * MS);
+}
+
+#[test]
+fn f13_the_first_contended_chunk_is_small_whatever_the_model_says() {
+    for (num, den) in [(1, 10), (1, 1), (10, 1)] {
+        let scaled = |c: i64| c * num / den;
+        let truth = dense();
+        let guess = CostModel {
+            decode: scaled(truth.decode),
+            prefill: scaled(truth.prefill),
+            mixed: scaled(truth.mixed),
+            token: scaled(truth.token),
+            attend: scaled(truth.attend),
+            context: scaled(truth.context),
+            row: scaled(truth.row),
+        };
+        let config = Config {
+            cost: guess,
+            fixed_cost: false,
+            ..mix()
+        };
+        let mut world = World::new(config, Machine::exact(truth));
+        world.arrive(0, 0, 20, 400);
+        world.arrive(SECOND, 1, 8000, 4);
+        world.run();
+        let first = during_prefill(&world, 1).next().unwrap();
+        assert!(first.step.contended && first.step.prefill[0].tokens <= 32);
+        assert!(
+            world.max_gap(0) <= 60 * MS * 11 / 10,
+            "{num}/{den}: {}",
+            world.max_gap(0)
+        );
+        // It does not stay small: 0.9 s of prefill, with 10 ms of decode in every 60.
+        assert!(world.ttft(1) <= 1350 * MS, "{num}/{den}: {}", world.ttft(1));
+    }
+}
+
+#[test]
+fn f14_a_chunk_too_small_for_its_fixed_cost_is_said_so() {
+    let config = Config {
+        t_stall_us: 300 * MS,
+        ..hand_off()
+    };
+    let mut small = world(config.clone());
+    let mut efficient = world(Config {
+        efficiency_permille: 500,
+        ..config
+    });
+    for world in [&mut small, &mut efficient] {
+        world.arrive(0, 0, 500, 2000);
+        world.arrive(3 * SECOND, 1, 5361, 8);
+        world.run();
+    }
+    let tokens = |world: &World| {
+        let steps = during_prefill(world, 1)
+            .filter(|ran| ran.step.contended && !ran.step.prefill.is_empty());
+        assert!(steps.clone().all(|ran| ran.step.floor_limited));
+        steps
+            .filter(|ran| !ran.step.prefill[0].last)
+            .map(|ran| ran.step.prefill[0].tokens)
+            .collect::<Vec<_>>()
+    };
+    assert!(tokens(&small).iter().all(|&tokens| tokens == 128));
+    // η = ½: as many tokens as cost the 464 ms of the range itself.
+    assert!(
+        tokens(&efficient)
+            .iter()
+            .all(|&tokens| tokens == 464_000 / 1620)
+    );
+    assert!(small.scheduler.stats().violations.floor > 30);
+    assert_eq!(small.scheduler.stats().violations.model, 0);
+}
+
+#[test]
+fn f15_no_chunk_is_chosen_for_an_idle_machine_and_run_on_a_busy_one() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 30_000, 50);
+    world.arrive(700 * MS, 1, 50, 500);
+    world.arrive(900 * MS, 2, 3000, 50);
+    world.run();
+    assert!(
+        world
+            .log
+            .iter()
+            .any(|ran| !ran.step.contended && ran.true_us > 400 * MS)
+    );
+    for ran in &world.log {
+        assert!(
+            ran.true_us
+                <= if ran.step.contended {
+                    60 * MS
+                } else {
+                    500 * MS
+                }
+        );
+        assert!(ran.step.contended || ran.step.decode.is_empty());
+    }
+    assert!(world.max_gap(1) <= 60 * MS);
+}
+
+#[test]
+fn f16_full_memory_never_gives_an_empty_step() {
+    let mut world = world(Config {
+        blocks: 10,
+        ..mix()
+    });
+    for id in 0..6 {
+        world.arrive(0, id, 100, 40);
+    }
+    world.arrive(0, 6, 10, 10);
+    world.run();
+    world.check_log();
+    assert_eq!(world.ended.len(), 7);
+    assert!(world.log.len() <= 7 * 41);
+}
+
+#[test]
+fn f17_what_one_prompt_cannot_use_goes_to_the_others() {
+    let mut world = world(mix());
+    world.arrive(0, 0, 300, 100);
+    world.arrive(0, 1, 200, 100);
+    world.arrive(0, 2, 20_000, 100);
+    world.run();
+    let first = &world.log[0];
+    assert_eq!(first.step.prefill.len(), 3);
+    let next_token = dense().range(
+        first.step.prefill[2].start + first.step.prefill[2].tokens,
+        1,
+    );
+    assert!(
+        fixed((500 * MS - first.true_us) as i64) <= next_token + fixed(1),
+        "{} µs used",
+        first.true_us
+    );
+}
+
+#[test]
+fn f18_waiting_requests_keep_their_place() {
+    let config = Config { slots: 1, ..mix() };
+    let mut scheduler = super::super::Scheduler::new(config);
+    let add = |scheduler: &mut super::super::Scheduler, id: SeqId, len: usize| {
+        scheduler
+            .add(Admission {
+                id,
+                prompt: &vec![0; len],
+                max_new: 1,
+                cache: false,
+            })
+            .unwrap();
+    };
+    // Three clients that come back at once, forever, and one long request behind them.
+    for id in 0..3 {
+        add(&mut scheduler, id, 10);
+    }
+    add(&mut scheduler, 100, 1000);
+    let mut admitted = Vec::new();
+    for id in 3..30 {
+        let Plan::Step(step) = scheduler.plan(0) else {
+            panic!("work is waiting")
+        };
+        let range = step.prefill[0];
+        let no = step.step_no;
+        admitted.push(range.id);
+        scheduler
+            .complete(no, 1, &[crate::step::Outcome::Token(0)])
+            .unwrap();
+        add(&mut scheduler, id, 10);
+    }
+    assert_eq!(admitted[..4], [0, 1, 2, 100]);
+    assert!(
+        admitted[4..].is_sorted(),
+        "equal requests in order of arrival: {admitted:?}"
+    );
+}
+
+#[test]
+fn f19_a_client_that_leaves_is_gone_within_a_step() {
+    let mut world = world(Config { slots: 3, ..mix() });
+    world.arrive(0, 0, 50_000, 10);
+    world.arrive(0, 1, 20, 2000);
+    world.arrive(0, 2, 20, 2000);
+    world.arrive(0, 3, 60_000, 2000);
+    // In its prompt, decoding, parked, queued.
+    world.at(1500 * MS, Event::Park(2));
+    for (time, id) in [
+        (SECOND, 3),
+        (2 * SECOND, 0),
+        (3 * SECOND, 1),
+        (4 * SECOND, 2),
+    ] {
+        world.at(time, Event::Cancel(id));
+    }
+    world.run();
+    let last_step = |id| {
+        world
+            .log
+            .iter()
+            .rfind(|r| r.step.decode.contains(&id) || is_prefilling(r, id))
+    };
+    for (time, id) in [(2 * SECOND, 0), (3 * SECOND, 1)] {
+        assert!(last_step(id).unwrap().start_us <= time);
+    }
+    assert_eq!(last_step(3), None);
+    assert!(last_step(2).unwrap().start_us <= 1500 * MS);
+    assert_eq!(world.scheduler.stats().blocks.free, 20_000);
+}
+
+#[test]
+fn f20_a_cancel_touches_only_its_own_sequence() {
+    let run = |cancel: bool| {
+        let mut world = world(Config { slots: 2, ..mix() });
+        world.arrive(0, 0, 2000, 50);
+        world.arrive(0, 1, 500, 50);
+        world.arrive(MS, 2, 9000, 50);
+        if cancel {
+            world.at(2 * MS, Event::Cancel(2));
+            // Unknown, and gone already.
+            world.at(3 * MS, Event::Cancel(77));
+            world.at(4 * MS, Event::Cancel(2));
+        } else {
+            world.at(2 * MS, Event::Cancel(77));
+        }
+        world.run();
+        world
+    };
+    let (with, without) = (run(true), run(false));
+    assert!(!with.tokens.contains_key(&2) && without.tokens.contains_key(&2));
+    assert_eq!(with.tokens[&0], without.tokens[&0]);
+    assert_eq!(with.tokens[&1], without.tokens[&1]);
+}
