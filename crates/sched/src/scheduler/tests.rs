@@ -1,3 +1,4 @@
 mod explore;
+mod random;
 mod scenarios;
 mod world;

@@ -96,6 +96,8 @@ pub(super) struct World {
     pub(super) log: Vec<Ran>,
     pub(super) refused: Vec<SeqId>,
     pub(super) waits: u64,
+    /// What every KV slot holds: the digest of the tokens up to its own. Empty: not looked at.
+    kv: Vec<u64>,
 }
 
 impl World {
@@ -113,7 +115,15 @@ impl World {
             log: Vec::new(),
             refused: Vec::new(),
             waits: 0,
+            kv: Vec::new(),
         }
+    }
+
+    /// Checks what every row finds in KV memory.
+    pub(super) fn with_kv(mut self) -> Self {
+        let config = &self.scheduler.config;
+        self.kv = vec![0; config.blocks as usize * config.block_tokens as usize];
+        self
     }
 
     pub(super) fn at(&mut self, time_us: u64, event: Event) {
@@ -142,6 +152,7 @@ impl World {
 
     pub(super) fn run_until(&mut self, end_us: u64) {
         while self.now < end_us {
+            assert!(self.log.len() < 100_000, "it does not end");
             self.apply_events();
             // Large pools take long to check.
             if self.scheduler.config.blocks < 1000 || self.log.len().is_multiple_of(200) {
@@ -273,6 +284,7 @@ impl World {
         self.now += elapsed_us;
         self.cancel_in_flight();
         let outcomes = self.outcomes(&step);
+        self.touch_kv(&step, &outcomes);
         assert!(
             self.scheduler
                 .complete(step.step_no + 1, 1, &outcomes)
@@ -315,6 +327,46 @@ impl World {
             prompts,
             step,
         });
+    }
+
+    /// Every row reads the KV of all tokens before it and writes its own.
+    fn touch_kv(&mut self, step: &Step, outcomes: &[Outcome]) {
+        if self.kv.is_empty() {
+            return;
+        }
+        let last = |id| {
+            self.scheduler
+                .tokens(id)
+                .expect("planned sequences live")
+                .len()
+                - 1
+        };
+        let decode = step.decode.iter().map(|&id| (id, last(id), last(id) + 1));
+        let prefill = step
+            .prefill
+            .iter()
+            .map(|r| (r.id, r.start as usize, (r.start + r.tokens) as usize));
+        for ((id, start, end), outcome) in decode.chain(prefill).zip(outcomes) {
+            let tokens = &self.scheduler.tokens(id).expect("planned sequences live")[..end];
+            let table = self
+                .scheduler
+                .block_table(id)
+                .expect("planned sequences live");
+            let block_tokens = self.scheduler.config.block_tokens as usize;
+            let mut digest = 1;
+            for (position, &token) in tokens.iter().enumerate() {
+                digest = (digest ^ u64::from(token) ^ 0xabcd)
+                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .rotate_left(23);
+                let slot = &mut self.kv[table[position / block_tokens] as usize * block_tokens
+                    + position % block_tokens];
+                if position < start {
+                    assert_eq!(*slot, digest, "{id} reads another's KV at {position}");
+                } else if *outcome != Outcome::Failed {
+                    *slot = digest;
+                }
+            }
+        }
     }
 
     /// Cancels reach the scheduler while the step runs, everything else after it.

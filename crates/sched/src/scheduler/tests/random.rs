@@ -1,0 +1,218 @@
+//! Random event logs in virtual time: wrong cost models, noise, spikes, clients that leave, stall or fail, shared prefixes,
+//! little memory.
+
+use proptest::prelude::*;
+
+use super::world::{Event, Machine, World};
+use crate::config::{Config, Mode};
+use crate::cost::{CostModel, micros, nanos};
+
+/// One client: when it comes, with what, and what it does later (µs after its arrival).
+#[derive(Debug, Clone)]
+struct Client {
+    arrival_us: u64,
+    /// Which common text its prompt starts with, and how much of it.
+    text: u32,
+    common: u32,
+    own: u32,
+    answer: u32,
+    cache: bool,
+    cancel_us: Option<u64>,
+    park_us: Option<(u64, u64)>,
+    fail_us: Option<u64>,
+}
+
+fn client() -> impl Strategy<Value = Client> {
+    let times = (
+        0..4000u64,
+        prop::option::weighted(0.2, 0..2000u64),
+        prop::option::weighted(0.2, (0..2000u64, 0..2000u64)),
+        prop::option::weighted(0.1, 0..2000u64),
+    );
+    let texts = (
+        0..3u32,
+        0..40u32,
+        0..30u32,
+        1..12u32,
+        prop::bool::weighted(0.8),
+    );
+    (times, texts).prop_map(
+        |((arrival_us, cancel_us, park_us, fail_us), (text, common, own, answer, cache))| Client {
+            arrival_us,
+            text,
+            common,
+            own,
+            answer,
+            cache,
+            cancel_us,
+            park_us,
+            fail_us,
+        },
+    )
+}
+
+fn cost() -> impl Strategy<Value = CostModel> {
+    let intercepts = (0..60u32, 0..60u32, 0..60u32);
+    (intercepts, 1..9000u32, 0..30u32, 0..100u32, 0..9000u32).prop_map(
+        |((decode, prefill, mixed), token, attend, context, row)| CostModel {
+            decode: micros(decode),
+            prefill: micros(prefill),
+            mixed: micros(mixed),
+            token: nanos(token),
+            attend: nanos(attend),
+            context: nanos(context),
+            row: nanos(row),
+        },
+    )
+}
+
+/// Every coefficient wrong by its own factor, 0.1 to 10.
+fn wrong(model: CostModel, permille: [i64; 7]) -> CostModel {
+    let [decode, prefill, mixed, token, attend, context, row] = permille;
+    CostModel {
+        decode: model.decode * decode / 1000,
+        prefill: model.prefill * prefill / 1000,
+        mixed: model.mixed * mixed / 1000,
+        token: model.token * token / 1000,
+        attend: model.attend * attend / 1000,
+        context: model.context * context / 1000,
+        row: model.row * row / 1000,
+    }
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let numbers = (1..6u32, 1..6u32, 40..120u32, 1..10u32, 4..60u32);
+    let times = (20..300u64, 100..900u64, prop_oneof![Just(0), Just(10u64)]);
+    let shares = (
+        0..1000u32,
+        prop::option::of(100..900u32),
+        prop_oneof![Just(0), Just(500u32)],
+    );
+    let mode = prop_oneof![Just(Mode::Mix), Just(Mode::HandOff)];
+    (numbers, times, shares, mode).prop_map(
+        |(
+            (slots, block_tokens, blocks, q_min, q_max),
+            (t_stall_us, t_idle_us, wait_us),
+            (oldest, share, efficiency),
+            mode,
+        )| {
+            Config {
+                t_stall_us,
+                t_idle_us,
+                q_min: q_min.min(q_max),
+                q_max,
+                wait_us,
+                oldest_permille: oldest,
+                prefill_share_permille: share,
+                efficiency_permille: efficiency,
+                max_queue: 8,
+                mode,
+                ..Config::new(slots, blocks, block_tokens)
+            }
+        },
+    )
+}
+
+fn machine() -> impl Strategy<Value = Machine> {
+    let noise = prop_oneof![Just(0), Just(200u64)];
+    let spikes = prop_oneof![Just(0), Just(20u64)];
+    let tau = prop_oneof![Just(0), Just(7u64), Just(50u64)];
+    (cost(), noise, spikes, tau, 1..u64::MAX).prop_map(
+        |(cost, noise_permille, spike_every, tau_us, seed)| Machine {
+            cost,
+            noise_permille,
+            spike_every,
+            tau_us,
+            seed,
+        },
+    )
+}
+
+fn prompt(client: &Client, id: u32) -> Vec<u32> {
+    let common = (0..client.common).map(|i| 100 * client.text + i / 8);
+    common
+        .chain((0..client.own + 1).map(|i| 1000 + id * 64 + i))
+        .collect()
+}
+
+fn world(config: &Config, machine: &Machine, clients: &[Client]) -> World {
+    let mut world = World::new(config.clone(), machine.clone()).with_kv();
+    for (client, id) in clients.iter().zip(1..) {
+        let at = client.arrival_us;
+        let prompt = prompt(client, id);
+        let id = u64::from(id);
+        world.at(
+            at,
+            Event::Arrive {
+                id,
+                prompt,
+                answer: client.answer,
+                cache: client.cache,
+            },
+        );
+        client
+            .cancel_us
+            .inspect(|after| world.at(at + after, Event::Cancel(id)));
+        client
+            .fail_us
+            .inspect(|after| world.at(at + after, Event::Fail(id)));
+        if let Some((after, long)) = client.park_us {
+            world.at(at + after, Event::Park(id));
+            world.at(at + after + long, Event::Unpark(id));
+        }
+    }
+    world
+}
+
+fn clients() -> impl Strategy<Value = Vec<Client>> {
+    prop::collection::vec(client(), 1..14)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// I1, I3, I5, I6, I8, I9; every sequence ends once, every block comes back, no row reads wrong KV.
+    #[test]
+    fn any_log_keeps_the_invariants(
+        config in config(),
+        machine in machine(),
+        errors in prop::array::uniform7(100..10_000i64),
+        clients in clients(),
+    ) {
+        let config = Config { cost: wrong(machine.cost, errors), ..config };
+        let mut first = world(&config, &machine, &clients);
+        first.run();
+        first.check_log();
+        for id in 1..=clients.len() as u64 {
+            let refused = first.refused.contains(&id);
+            prop_assert!(refused != first.ended.contains_key(&id), "{id} does not end once");
+        }
+        let blocks = first.scheduler.stats().blocks;
+        prop_assert_eq!((blocks.used, blocks.reserved), (0, 0));
+        prop_assert_eq!(blocks.cached + blocks.free, config.blocks);
+
+        let mut second = world(&config, &machine, &clients);
+        second.run();
+        prop_assert_eq!(first.log, second.log, "I9");
+    }
+
+    /// I2 with an exact model: a contended step with a prompt fits T_stall, or says that the floor did not.
+    #[test]
+    fn exact_costs_keep_the_stall_bound(config in config(), machine in machine(), clients in clients()) {
+        let machine = Machine { noise_permille: 0, spike_every: 0, ..machine };
+        let config = Config { cost: machine.cost, fixed_cost: true, ..config };
+        let mut world = world(&config, &machine, &clients);
+        world.run();
+        for ran in &world.log {
+            prop_assert_eq!(ran.true_us, ran.step.predicted_us);
+            let tokens: u32 = ran.step.prefill.iter().map(|range| range.tokens).sum();
+            let fits = ran.true_us <= ran.step.budget_us;
+            if ran.step.contended && !ran.step.prefill.is_empty() {
+                prop_assert!(fits || ran.step.floor_limited);
+                let floor = world.scheduler.estimate.floor_tokens(crate::cost::Regime::Prefill)
+                    .max(world.scheduler.estimate.floor_tokens(crate::cost::Regime::Mixed));
+                prop_assert!(fits || tokens <= floor);
+            }
+        }
+    }
+}
