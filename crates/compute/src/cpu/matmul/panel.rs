@@ -46,6 +46,15 @@ impl Panel {
         );
     }
 
+    /// The quads of the group last unpacked. Values of eight bits are bytes already and stay where they are.
+    pub(crate) fn quants_of<'a>(&'a self, group: &Group<'a>) -> &'a [Line] {
+        if group.kind.bits == 8 {
+            group.quants
+        } else {
+            &self.quants
+        }
+    }
+
     fn unpack(&mut self, group: &Group<'_>) {
         self.resize(group);
         let bits = group.kind.bits;

@@ -49,7 +49,7 @@ fn pool(threads: usize) -> Pool {
 }
 
 /// Weights of `rows` rows in a format: those of a model for dense formats, random blocks for the others.
-fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
+pub(super) fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
     let mut random = Random(rows as u64);
     if Kind::of(format).is_some() {
         return random.blocks(format, rows * cols);
@@ -59,7 +59,7 @@ fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
     bytes
 }
 
-fn load(format: Format, bytes: &[u8], shape: [usize; 2], reference: bool) -> Matrix {
+pub(super) fn load(format: Format, bytes: &[u8], shape: [usize; 2], reference: bool) -> Matrix {
     let shape = shape.map(|side| side as u64);
     let tensor = Tensor {
         name: "w",

@@ -1,7 +1,11 @@
 //! The matrix kernels of each instruction set behind safe functions.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod input;
 #[cfg(target_arch = "x86_64")]
 mod layout;
 
@@ -17,6 +21,9 @@ pub(crate) fn quantize(isa: Isa, x: &[f32], out: RowsMut<'_>) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
         Level::Avx512 => unsafe { avx512::quantize(x, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { avx2::quantize(x, out) },
         _ => quantize_row(x, out),
     }
 }
@@ -33,6 +40,9 @@ pub(crate) fn packed(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
         Level::Avx512 => unsafe { avx512::packed(group, x, panel, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { avx2::packed(group, x, panel, out) },
         _ => multiply_packed(group, x, panel, out),
     }
 }
@@ -43,6 +53,9 @@ pub(crate) fn dense(isa: Isa, group: DenseGroup<'_>, x: &[f32], out: &mut Strip<
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
         Level::Avx512 => unsafe { avx512::dense(group, x, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { avx2::dense(group, x, out) },
         _ => multiply_dense(group, x, out),
     }
 }

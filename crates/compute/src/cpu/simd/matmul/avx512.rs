@@ -3,10 +3,11 @@
 //! Few activation rows use the [`fused`] kernel, which unpacks weights in registers on their way from memory; more
 //! use [`tile`], which reads the group unpacked in a [`Panel`]. The arithmetic is the panel module's.
 
+use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
-    Activations, BLOCK, DenseGroup, Floats, Group, Kind, Lanes, Line, Panel, QUADS, Quants,
-    RowsMut, SUPER, Scales, scale_of,
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, QUADS, RowsMut, SUPER,
+    Scales, scale_of,
 };
 use crate::cpu::pool::Strip;
 use std::arch::x86_64::*;
@@ -33,12 +34,7 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn tiles(group: &Group<'_>, x: &Activations, panel: &Panel, out: &mut Strip<'_>) {
-    // Values of eight bits are bytes already.
-    let quants = if group.kind.bits == 8 {
-        group.quants
-    } else {
-        &panel.quants[..]
-    };
+    let quants = panel.quants_of(group);
     let mut first = 0;
     while first < x.rows() {
         let rows = TILE.min(x.rows() - first);
@@ -60,44 +56,6 @@ fn tiles(group: &Group<'_>, x: &Activations, panel: &Panel, out: &mut Strip<'_>)
     }
 }
 
-/// Some neighbouring activation rows.
-struct Input<'a> {
-    first: usize,
-    blocks: usize,
-    spans: usize,
-    pitch: usize,
-    quants: &'a [Quants],
-    scales: &'a [f32],
-    sums: &'a [f32],
-    starts: &'a [i32],
-}
-
-impl<'a> Input<'a> {
-    fn new(kind: Kind, x: &'a Activations, first: usize, rows: usize) -> Self {
-        let (blocks, pitch) = (x.blocks(), x.pitch());
-        let spans = blocks * BLOCK / kind.span();
-        Self {
-            first,
-            blocks,
-            spans,
-            pitch,
-            quants: &x.quants(first)[..(rows - 1) * pitch + blocks],
-            scales: &x.scales(first)[..rows * blocks],
-            sums: &x.sums(first)[..rows * blocks],
-            starts: &x.starts(kind, first)[..rows * spans],
-        }
-    }
-
-    /// Four values of block `block` of row `row`, in every lane.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn quad(&self, row: usize, block: usize, quad: usize) -> __m512i {
-        let block = &raw const self.quants[row * self.pitch + block];
-        // SAFETY: `quad` is below 8, so the four bytes lie in the block.
-        _mm512_set1_epi32(unsafe { block.cast::<i32>().add(quad).read_unaligned() })
-    }
-}
-
 /// `N` activation rows at once, straight from the packed weights.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mut Strip<'_>) {
@@ -106,20 +64,23 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
     for block in 0..group.blocks {
         let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
         let (scales, min) = unpack_scales::<L>(group.scales, block);
-        let half = L::SCALES == Scales::SuperHalf;
-        let spans = if half { 2 } else { 1 };
+        let spans = L::SPANS;
         for row in 0..N {
             let activation_scale = _mm512_set1_ps(input.scales[row * input.blocks + block]);
             for span in 0..spans {
                 let mut sum =
                     _mm512_set1_epi32(input.starts[row * input.spans + block * spans + span]);
                 for quad in span * QUADS / spans..(span + 1) * QUADS / spans {
-                    sum = _mm512_dpbusd_epi32(sum, quads[quad], input.quad(row, block, quad));
+                    sum = _mm512_dpbusd_epi32(
+                        sum,
+                        quads[quad],
+                        _mm512_set1_epi32(input.quad(row, block, quad)),
+                    );
                 }
                 let scale = _mm512_mul_ps(scales[span], activation_scale);
                 acc[row] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), acc[row]);
             }
-            if matches!(L::SCALES, Scales::Min | Scales::SuperMin) {
+            if L::MIN {
                 let sum = _mm512_set1_ps(input.sums[row * input.blocks + block]);
                 acc[row] = _mm512_fmadd_ps(min, sum, acc[row]);
             }
@@ -210,13 +171,10 @@ fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
             }
         }
         let (scales, min) = unpack_scales::<L>(group.scales, block);
-        if L::SCALES == Scales::SuperHalf {
-            store_floats(scales[0], &mut panel.scales[2 * block]);
-            store_floats(scales[1], &mut panel.scales[2 * block + 1]);
-        } else {
-            store_floats(scales[0], &mut panel.scales[block]);
+        for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
+            store_floats(scales, &mut panel.scales[block * L::SPANS + span]);
         }
-        if matches!(L::SCALES, Scales::Min | Scales::SuperMin) {
+        if L::MIN {
             store_floats(min, &mut panel.mins[block]);
         }
     }

@@ -7,6 +7,14 @@ pub(super) trait Layout {
     /// Bits of a value; also the lines of a block.
     const BITS: usize;
     const SCALES: Scales;
+    /// Spans of a block: parts with one scale.
+    const SPANS: usize = if matches!(Self::SCALES, Scales::SuperHalf) {
+        2
+    } else {
+        1
+    };
+    /// Whether blocks have a minimum.
+    const MIN: bool = matches!(Self::SCALES, Scales::Min | Scales::SuperMin);
 }
 
 macro_rules! layouts {

@@ -1,0 +1,486 @@
+//! AVX2 with FMA and F16C: a vector holds eight rows, so a group is two halves.
+//!
+//! `vpmaddubsw` multiplies unsigned weights by signed activations and adds neighbours into 16 bits; as many of these as
+//! cannot overflow are added up before they are widened to 32. Eight-bit weights would overflow at once: they enter as
+//! magnitudes, with their signs moved to the activations.
+//! The arithmetic is the panel module's.
+
+use super::input::Input;
+use super::layout::{Layout, for_layout};
+use crate::cpu::matmul::{
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, QUADS, RowsMut, SUPER,
+    Scales, scale_of,
+};
+use crate::cpu::pool::Strip;
+use std::arch::x86_64::*;
+
+/// Most activation rows for which unpacking in registers is faster.
+const FUSED_ROWS: usize = 3;
+/// Activation rows of a tile: three accumulators each.
+const TILE: usize = 4;
+
+/// Multiplies a packed group with all activation rows into `out`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out: &mut Strip<'_>) {
+    match x.rows() {
+        1 => for_layout!(group.kind, L => fused::<L, 1>(group, x, out)),
+        2 => for_layout!(group.kind, L => fused::<L, 2>(group, x, out)),
+        FUSED_ROWS => for_layout!(group.kind, L => fused::<L, FUSED_ROWS>(group, x, out)),
+        rows => for_layout!(group.kind, L => {
+            unpack::<L>(group, panel);
+            let quants = panel.quants_of(group);
+            for first in (0..rows).step_by(TILE) {
+                let count = TILE.min(rows - first);
+                let input = Input::new(group.kind, x, first, count);
+                match count {
+                    1 => tile::<L, 1>(quants, panel, &input, out),
+                    2 => tile::<L, 2>(quants, panel, &input, out),
+                    3 => tile::<L, 3>(quants, panel, &input, out),
+                    _ => tile::<L, TILE>(quants, panel, &input, out),
+                }
+            }
+        }),
+    }
+}
+
+/// `N` activation rows at once, straight from the packed weights.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mut Strip<'_>) {
+    let input = Input::new(group.kind, x, 0, N);
+    let mut acc = [[_mm256_setzero_ps(); 2]; N];
+    for block in 0..group.blocks {
+        for half in 0..2 {
+            let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS], half);
+            let (scales, min) = unpack_scales::<L>(group.scales, block, half);
+            for (row, acc) in acc.iter_mut().enumerate() {
+                let activation_scale = _mm256_set1_ps(input.scales[row * input.blocks + block]);
+                for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
+                    let mut sum = Sum::<L>::new(&input, row, block * L::SPANS + span);
+                    for quad in span * QUADS / L::SPANS..(span + 1) * QUADS / L::SPANS {
+                        sum.add(quads[quad], quad_of(&input, row, block, quad));
+                    }
+                    let scale = _mm256_mul_ps(scales, activation_scale);
+                    acc[half] = _mm256_fmadd_ps(scale, sum.finish(), acc[half]);
+                }
+                if L::MIN {
+                    let sum = _mm256_set1_ps(input.sums[row * input.blocks + block]);
+                    acc[half] = _mm256_fmadd_ps(min, sum, acc[half]);
+                }
+            }
+        }
+    }
+    for (row, acc) in acc.into_iter().enumerate() {
+        store(acc, out.row(row));
+    }
+}
+
+/// `T` activation rows against an unpacked group.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile<L: Layout, const T: usize>(
+    quants: &[Line],
+    panel: &Panel,
+    input: &Input<'_>,
+    out: &mut Strip<'_>,
+) {
+    let mut results = [[_mm256_setzero_ps(); 2]; T];
+    for half in 0..2 {
+        let mut acc = [_mm256_setzero_ps(); T];
+        for span in 0..input.spans {
+            let block = span / L::SPANS;
+            let first = span % L::SPANS * QUADS / L::SPANS;
+            let mut sums: [Sum<L>; T] = std::array::from_fn(|row| Sum::new(input, row, span));
+            let lines: &[Line; QUADS] = quants[block * QUADS..][..QUADS]
+                .try_into()
+                .expect("a block's quads");
+            for quad in first..first + QUADS / L::SPANS {
+                let weights = load_half(&lines[quad], half);
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    sum.add(weights, quad_of(input, row, block, quad));
+                }
+            }
+            let scales = load_floats(&panel.scales[span], half);
+            for (row, (acc, sum)) in acc.iter_mut().zip(sums).enumerate() {
+                let scale = _mm256_mul_ps(
+                    scales,
+                    _mm256_set1_ps(input.scales[row * input.blocks + block]),
+                );
+                *acc = _mm256_fmadd_ps(scale, sum.finish(), *acc);
+            }
+            if L::MIN {
+                let min = load_floats(&panel.mins[block], half);
+                for (row, acc) in acc.iter_mut().enumerate() {
+                    *acc = _mm256_fmadd_ps(
+                        min,
+                        _mm256_set1_ps(input.sums[row * input.blocks + block]),
+                        *acc,
+                    );
+                }
+            }
+        }
+        for (result, acc) in results.iter_mut().zip(acc) {
+            result[half] = acc;
+        }
+    }
+    for (row, result) in results.into_iter().enumerate() {
+        store(result, out.row(input.first + row));
+    }
+}
+
+/// An integer sum of eight rows while it grows.
+struct Sum<L> {
+    /// Finished part, 32 bits a row.
+    wide: __m256i,
+    /// Sums of pairs, 16 bits each, not yet widened.
+    narrow: __m256i,
+    pending: usize,
+    layout: std::marker::PhantomData<L>,
+}
+
+impl<L: Layout> Sum<L> {
+    /// Products of the largest values that 16 bits can hold.
+    const PENDING: usize = match L::BITS {
+        4 => 8,
+        5 => 4,
+        6 => 2,
+        _ => 1,
+    };
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new(input: &Input<'_>, row: usize, span: usize) -> Self {
+        // Eight-bit weights are used signed, with no offset to subtract.
+        let start = if L::BITS == 8 {
+            0
+        } else {
+            input.starts[row * input.spans + span]
+        };
+        let layout = std::marker::PhantomData;
+        Self {
+            wide: _mm256_set1_epi32(start),
+            narrow: _mm256_setzero_si256(),
+            pending: 0,
+            layout,
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add(&mut self, weights: __m256i, x: __m256i) {
+        let products = if L::BITS == 8 {
+            let signed = _mm256_xor_si256(weights, _mm256_set1_epi8(i8::MIN));
+            _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+        } else {
+            _mm256_maddubs_epi16(weights, x)
+        };
+        self.narrow = if self.pending == 0 {
+            products
+        } else {
+            _mm256_add_epi16(self.narrow, products)
+        };
+        self.pending += 1;
+        if self.pending == Self::PENDING {
+            self.widen();
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn widen(&mut self) {
+        self.wide = _mm256_add_epi32(
+            self.wide,
+            _mm256_madd_epi16(self.narrow, _mm256_set1_epi16(1)),
+        );
+        self.pending = 0;
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn finish(self) -> __m256 {
+        _mm256_cvtepi32_ps(self.wide)
+    }
+}
+
+/// Four values of a block, in every lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn quad_of(input: &Input<'_>, row: usize, block: usize, quad: usize) -> __m256i {
+    _mm256_set1_epi32(input.quad(row, block, quad))
+}
+
+/// Unpacks a group into `panel`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
+    panel.resize(group);
+    for block in 0..group.blocks {
+        for half in 0..2 {
+            if L::BITS < 8 {
+                let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS], half);
+                for (line, quad) in panel.quants[block * QUADS..][..QUADS].iter_mut().zip(quads) {
+                    // SAFETY: a line is two halves of 32 bytes, aligned by its type.
+                    unsafe {
+                        _mm256_store_si256((&raw mut *line).cast::<__m256i>().add(half), quad)
+                    };
+                }
+            }
+            let (scales, min) = unpack_scales::<L>(group.scales, block, half);
+            for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
+                store_floats(scales, &mut panel.scales[block * L::SPANS + span], half);
+            }
+            if L::MIN {
+                store_floats(min, &mut panel.mins[block], half);
+            }
+        }
+    }
+}
+
+/// The eight quads of half the rows of a block, as unsigned bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn unpack_block<L: Layout>(lines: &[Line], half: usize) -> [__m256i; QUADS] {
+    let mut quads = [_mm256_setzero_si256(); QUADS];
+    if L::BITS == 8 {
+        for (quad, line) in quads.iter_mut().zip(lines) {
+            *quad = load_half(line, half);
+        }
+        return quads;
+    }
+    let nibble = _mm256_set1_epi8(15);
+    for index in 0..4 {
+        let line = load_half(&lines[index], half);
+        quads[index] = _mm256_and_si256(line, nibble);
+        quads[index + 4] = _mm256_and_si256(_mm256_srli_epi16::<4>(line), nibble);
+    }
+    if L::BITS == 5 {
+        let fifth = load_half(&lines[4], half);
+        let bit = _mm256_set1_epi8(16);
+        let shifted = [
+            _mm256_slli_epi16::<4>(fifth),
+            _mm256_slli_epi16::<3>(fifth),
+            _mm256_slli_epi16::<2>(fifth),
+            _mm256_slli_epi16::<1>(fifth),
+            fifth,
+            _mm256_srli_epi16::<1>(fifth),
+            _mm256_srli_epi16::<2>(fifth),
+            _mm256_srli_epi16::<3>(fifth),
+        ];
+        for (quad, shifted) in quads.iter_mut().zip(shifted) {
+            *quad = _mm256_or_si256(*quad, _mm256_and_si256(shifted, bit));
+        }
+    }
+    if L::BITS == 6 {
+        let bits = _mm256_set1_epi8(48);
+        for part in 0..2 {
+            let upper = load_half(&lines[4 + part], half);
+            let shifted = [
+                _mm256_slli_epi16::<4>(upper),
+                _mm256_slli_epi16::<2>(upper),
+                upper,
+                _mm256_srli_epi16::<2>(upper),
+            ];
+            for (quad, shifted) in quads[4 * part..].iter_mut().zip(shifted) {
+                *quad = _mm256_or_si256(*quad, _mm256_and_si256(shifted, bits));
+            }
+        }
+    }
+    quads
+}
+
+/// Scales of the spans of a block (the second only for half-block spans) and its minima, for half the rows.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize, half: usize) -> ([__m256; 2], __m256) {
+    let load = |index: usize| load_lanes(&lanes[index], half);
+    let float = |index: usize| _mm256_cvtph_ps(load(index));
+    let zero = _mm256_setzero_ps();
+    match L::SCALES {
+        Scales::Plain => ([float(block), zero], zero),
+        Scales::Min => ([float(2 * block), zero], float(2 * block + 1)),
+        Scales::SuperMin => {
+            let base = block / SUPER * (2 + SUPER);
+            let both = _mm256_cvtepu16_epi32(load(base + 2 + block % SUPER));
+            let scale = _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(255)));
+            let min = _mm256_cvtepi32_ps(_mm256_srli_epi32::<8>(both));
+            let negative = _mm256_xor_ps(float(base + 1), _mm256_set1_ps(-0.0));
+            (
+                [_mm256_mul_ps(float(base), scale), zero],
+                _mm256_mul_ps(negative, min),
+            )
+        }
+        Scales::SuperHalf => {
+            let base = block / SUPER * (1 + SUPER);
+            let d = float(base);
+            let both = _mm256_cvtepi16_epi32(load(base + 1 + block % SUPER));
+            let first = _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(both)));
+            let last = _mm256_cvtepi32_ps(_mm256_srai_epi32::<8>(both));
+            ([_mm256_mul_ps(d, first), _mm256_mul_ps(d, last)], zero)
+        }
+    }
+}
+
+/// Multiplies a dense group with all rows of `x` into `out`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn dense(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
+    match group {
+        DenseGroup::F32(weights) => dense_rows(weights, x, out, |weights: &Floats, half| {
+            load_floats(weights, half)
+        }),
+        DenseGroup::F16(weights) => {
+            dense_rows(weights, x, out, |weights: &Lanes, half| {
+                _mm256_cvtph_ps(load_lanes(weights, half))
+            });
+        }
+        DenseGroup::Bf16(weights) => dense_rows(weights, x, out, |weights: &Lanes, half| {
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_lanes(
+                weights, half,
+            ))))
+        }),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dense_rows<W>(
+    weights: &[W],
+    x: &[f32],
+    out: &mut Strip<'_>,
+    load: impl Fn(&W, usize) -> __m256 + Copy,
+) {
+    let rows = x.len() / weights.len();
+    let mut first = 0;
+    while first < rows {
+        let x = &x[first * weights.len()..];
+        first += match rows - first {
+            4.. => dense_tile::<W, 4>(weights, x, first, out, load),
+            2.. => dense_tile::<W, 2>(weights, x, first, out, load),
+            _ => dense_tile::<W, 1>(weights, x, first, out, load),
+        };
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dense_tile<W, const T: usize>(
+    weights: &[W],
+    x: &[f32],
+    first: usize,
+    out: &mut Strip<'_>,
+    load: impl Fn(&W, usize) -> __m256,
+) -> usize {
+    let cols = weights.len();
+    let x = &x[..T * cols];
+    let mut totals = [[_mm256_setzero_ps(); 2]; T];
+    for (part, weights) in weights.chunks(BLOCK).enumerate() {
+        let mut sums = [[_mm256_setzero_ps(); 2]; T];
+        for (column, weights) in weights.iter().enumerate() {
+            let weights = [load(weights, 0), load(weights, 1)];
+            for (row, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `x` has `T` rows of `cols` values, and the column is below `cols`.
+                let x =
+                    _mm256_set1_ps(unsafe { *x.get_unchecked(row * cols + part * BLOCK + column) });
+                sum[0] = _mm256_fmadd_ps(weights[0], x, sum[0]);
+                sum[1] = _mm256_fmadd_ps(weights[1], x, sum[1]);
+            }
+        }
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            total[0] = _mm256_add_ps(total[0], sum[0]);
+            total[1] = _mm256_add_ps(total[1], sum[1]);
+        }
+    }
+    for (row, total) in totals.into_iter().enumerate() {
+        store(total, out.row(first + row));
+    }
+    T
+}
+
+/// Quantises one row of activations, as the portable version does.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn quantize(x: &[f32], out: RowsMut<'_>) {
+    let magnitude = _mm256_set1_epi32(0x7fff_ffff);
+    for (block, x) in x.as_chunks::<BLOCK>().0.iter().enumerate() {
+        // SAFETY: a block is four times eight values.
+        let values = unsafe {
+            let load = |index: usize| _mm256_loadu_ps(x.as_ptr().add(8 * index));
+            [load(0), load(1), load(2), load(3)]
+        };
+        let bits = values.map(|v| _mm256_and_si256(_mm256_castps_si256(v), magnitude));
+        let most = _mm256_max_epu32(
+            _mm256_max_epu32(bits[0], bits[1]),
+            _mm256_max_epu32(bits[2], bits[3]),
+        );
+        let most = _mm_max_epu32(
+            _mm256_castsi256_si128(most),
+            _mm256_extracti128_si256::<1>(most),
+        );
+        let most = _mm_max_epu32(most, _mm_shuffle_epi32::<0b01_00_11_10>(most));
+        let most = _mm_max_epu32(most, _mm_shuffle_epi32::<0b10_11_00_01>(most));
+        let (scale, inverse) = scale_of(f32::from_bits(_mm_cvtsi128_si32(most).cast_unsigned()));
+        let inverse = _mm256_set1_ps(inverse);
+        let quants = values.map(|v| _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse)));
+        // Packing works within halves of 128 bits: the permutation puts groups of four back in order.
+        let first = _mm256_packs_epi32(quants[0], quants[1]);
+        let last = _mm256_packs_epi32(quants[2], quants[3]);
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, last), order);
+        // SAFETY: a block of quants is 32 bytes, aligned by its type.
+        unsafe { _mm256_store_si256((&raw mut out.quants[block]).cast(), bytes) };
+        let halves = [
+            add_lanes(_mm256_add_epi32(quants[0], quants[1])),
+            add_lanes(_mm256_add_epi32(quants[2], quants[3])),
+        ];
+        out.halves[2 * block..][..2].copy_from_slice(&halves);
+        out.scales[block] = scale;
+        out.sums[block] = scale * (halves[0] + halves[1]) as f32;
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_lanes(values: __m256i) -> i32 {
+    let sum = _mm_add_epi32(
+        _mm256_castsi256_si128(values),
+        _mm256_extracti128_si256::<1>(values),
+    );
+    let sum = _mm_add_epi32(sum, _mm_shuffle_epi32::<0b01_00_11_10>(sum));
+    _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32::<0b10_11_00_01>(sum)))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_half(line: &Line, half: usize) -> __m256i {
+    debug_assert!(half < 2);
+    // SAFETY: a line is two halves of 32 bytes, aligned by its type.
+    unsafe { _mm256_load_si256((&raw const *line).cast::<__m256i>().add(half)) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_lanes(lanes: &Lanes, half: usize) -> __m128i {
+    debug_assert!(half < 2);
+    // SAFETY: an entry is two halves of 16 bytes, aligned by its type.
+    unsafe { _mm_load_si128((&raw const *lanes).cast::<__m128i>().add(half)) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_floats(floats: &Floats, half: usize) -> __m256 {
+    debug_assert!(half < 2);
+    // SAFETY: two halves of 32 bytes, aligned by their type.
+    unsafe { _mm256_load_ps(floats.0.as_ptr().add(8 * half)) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_floats(value: __m256, floats: &mut Floats, half: usize) {
+    debug_assert!(half < 2);
+    // SAFETY: two halves of 32 bytes, aligned by their type.
+    unsafe { _mm256_store_ps(floats.0.as_mut_ptr().add(8 * half), value) };
+}
+
+/// Writes the lanes that `out` has, at most sixteen.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(value: [__m256; 2], out: &mut [f32]) {
+    let mut lanes = Floats([0.0; 16]);
+    store_floats(value[0], &mut lanes, 0);
+    store_floats(value[1], &mut lanes, 1);
+    out.copy_from_slice(&lanes.0[..out.len()]);
+}
