@@ -2,28 +2,31 @@
 //! model, without a panic, and with memory bounded by the size of the file.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 
 use andante_gguf::{Array, Format, GgufFile, GgufWriter, Value};
 
-/// The system's allocator, counting: bytes in use and their peak.
+/// The system's allocator, counting for each thread: the test harness has threads of its own.
 struct Counting;
 
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Bytes in use, below 0 where a thread frees what another allocated.
+    static IN_USE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
 
 #[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 // SAFETY: every call is passed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let in_use = IN_USE.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(in_use, Relaxed);
+        IN_USE.set(IN_USE.get() + layout.size() as isize);
+        PEAK.set(PEAK.get().max(IN_USE.get()));
         // SAFETY: the caller's promises are those that the system's allocator asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
+        IN_USE.set(IN_USE.get() - layout.size() as isize);
         // SAFETY: as above; `pointer` came from `alloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -125,14 +128,15 @@ struct Tally {
 impl Tally {
     /// Opens `bytes`, uses what opens, and checks memory.
     fn check(&mut self, bytes: Vec<u8>) {
-        let (len, before) = (bytes.len(), IN_USE.load(Relaxed) - bytes.capacity());
-        let allowed = IN_USE.load(Relaxed) + OPEN_FACTOR * len + OPEN_SLACK;
-        PEAK.store(0, Relaxed);
+        let (len, in_use) = (bytes.len(), IN_USE.get());
+        let before = in_use - bytes.capacity() as isize;
+        let allowed = in_use + (OPEN_FACTOR * len + OPEN_SLACK) as isize;
+        PEAK.set(in_use);
         let opened = GgufFile::from_bytes(bytes);
         assert!(
-            PEAK.load(Relaxed) <= allowed,
+            PEAK.get() <= allowed,
             "opening {len} bytes took {} more",
-            PEAK.load(Relaxed) - before
+            PEAK.get() - before
         );
         match opened {
             Ok(file) => {
@@ -148,7 +152,7 @@ impl Tally {
                 self.refused += 1;
             }
         }
-        assert_eq!(IN_USE.load(Relaxed), before, "memory left over");
+        assert_eq!(IN_USE.get(), before, "memory left over");
     }
 }
 
@@ -225,7 +229,6 @@ fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-// One test in this binary: the allocator counts for all threads.
 #[test]
 fn damage_is_refused_or_harmless() {
     let mut tally = Tally::default();
