@@ -36,14 +36,16 @@ pub fn load<B: Backend>(
         heads: spec.heads,
         kv_heads: spec.kv_heads,
         head_dim: spec.head_dim,
-        parameters: file
-            .tensors()
-            .map(|t| t.shape.iter().product::<u64>())
-            .sum(),
+        parameters: tensors(file).map(|t| t.shape.iter().product::<u64>()).sum(),
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
     };
     Ok(Box::new(Decoder::new(spec, weights, backend, info)))
+}
+
+/// All tensors of a file but the RoPE factors, which are part of the spec.
+fn tensors(file: &GgufFile) -> impl Iterator<Item = Tensor<'_>> {
+    file.tensors().filter(|tensor| tensor.name != ROPE_FACTORS)
 }
 
 struct Loader<'a, B> {
@@ -57,7 +59,7 @@ struct Loader<'a, B> {
 
 impl<'a, B: Backend> Loader<'a, B> {
     fn new(keys: &'a Keys<'a>, backend: &'a mut B, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
-        let total_bytes = keys.file.tensors().map(|t| t.data.len() as u64).sum();
+        let total_bytes = tensors(keys.file).map(|t| t.data.len() as u64).sum();
         Self {
             keys,
             backend,

@@ -1,0 +1,6 @@
+//! Tiny models of each architecture, built in code: against transformers, against themselves, and damaged.
+
+mod files;
+mod fixture;
+mod rows;
+mod transformers;
