@@ -1,3 +1,6 @@
 //! One module per command.
 
+pub(crate) mod bench;
+pub(crate) mod inspect;
+pub(crate) mod logits;
 pub(crate) mod pull;

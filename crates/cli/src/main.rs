@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backend;
 mod commands;
 mod models;
 mod output;
@@ -22,6 +23,9 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Pull(args) => commands::pull::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Logits(args) => commands::logits::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         _ => Ok(()),
     };
     match result {

@@ -1,0 +1,63 @@
+//! The choice of a backend: the only place that knows which ones this program was built with.
+
+use std::path::Path;
+
+use andante_compute::{CpuBackend, CpuConfig, KvType};
+use andante_gguf::GgufFile;
+use andante_model::Model;
+use anyhow::{Context, Result};
+
+use crate::args::{self, ModelArgs};
+use crate::models::Store;
+use crate::progress;
+
+/// How precisely a model is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// The file's own formats and integer kernels.
+    Fast,
+    /// Dequantised weights, 32-bit floats throughout: slow, for comparing runtimes.
+    Reference,
+}
+
+/// A model in memory and the file it came from.
+pub(crate) struct Loaded {
+    pub(crate) file: GgufFile,
+    pub(crate) model: Box<dyn Model>,
+    /// The model's name for clients: its file name without the ending.
+    pub(crate) name: String,
+}
+
+/// Fetches the model if need be and loads it, with a progress bar.
+pub(crate) fn load(args: &ModelArgs, precision: Precision) -> Result<Loaded> {
+    let path = Store::from_environment()?.fetch(&args.model)?;
+    let file = open(&path)?;
+    let reference = precision == Precision::Reference;
+    let kv_type = match args.kv_type {
+        _ if reference => KvType::F32,
+        args::KvType::F16 => KvType::F16,
+        args::KvType::F32 => KvType::F32,
+    };
+    let backend = CpuBackend::new(CpuConfig {
+        threads: args.threads,
+        kv_type,
+        reference,
+        ..CpuConfig::default()
+    })?;
+    let bar = progress::bytes(0, "loading");
+    let model = andante_model::load(&file, backend, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let model = model.with_context(|| format!("cannot load {}", path.display()))?;
+    let name = path
+        .file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    Ok(Loaded { file, model, name })
+}
+
+/// Opens a model file; errors name it.
+pub(crate) fn open(path: &Path) -> Result<GgufFile> {
+    GgufFile::open(path).with_context(|| format!("cannot read {}", path.display()))
+}
