@@ -133,7 +133,7 @@ impl<E: Element> Attention<'_, E> {
         if threads == 1 {
             work(0, 1);
         } else {
-            pool.run(&work);
+            pool.share(&work);
         }
     }
 

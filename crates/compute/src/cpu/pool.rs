@@ -14,7 +14,7 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -41,9 +41,9 @@ impl Pool {
     pub(crate) fn new(threads: usize) -> Result<Self, ComputeError> {
         let threads = threads.max(1);
         let shared = Arc::new(Shared {
-            epoch: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
-            running: AtomicUsize::new(0),
+            gate: AtomicU64::new(Gate::CLOSED),
+            left: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
             panic: Mutex::new(None),
@@ -72,21 +72,17 @@ impl Pool {
 
     /// Runs `job(thread_index, threads)` once on every thread and returns when all are done.
     ///
-    /// A panic in any of them is raised again here, after all have ended. A job must not call `run` of its own pool.
+    /// A panic in any of them is raised again here, after all have ended. A job must not call its own pool.
     pub(crate) fn run(&self, job: &Job<'_>) {
-        let threads = self.threads();
-        if threads == 1 {
-            return job(0, 1);
-        }
-        let turn = lock(&self.turn);
-        self.start(job);
-        let own = catch_unwind(AssertUnwindSafe(|| job(0, threads)));
-        self.shared.join();
-        let other = lock(&self.shared.panic).take();
-        drop(turn);
-        if let Some(panic) = own.err().or(other) {
-            resume_unwind(panic);
-        }
+        self.fork(job, Attendance::All);
+    }
+
+    /// Runs a job that finds its own work on this thread and on the workers that come while it lasts.
+    ///
+    /// Nothing waits for a worker that the system has given no processor yet, as it must in [`Self::run`]: on a busy
+    /// machine that is the difference between microseconds and milliseconds.
+    pub(crate) fn share(&self, job: &Job<'_>) {
+        self.fork(job, Attendance::WhoeverComes);
     }
 
     /// Runs `job(i)` for every `i` of `0..count`, `grain` neighbours at a time on whichever thread is free.
@@ -96,7 +92,7 @@ impl Pool {
             return (0..count).for_each(job);
         }
         let next = AtomicUsize::new(0);
-        self.run(&|_, _| take_turns(&next, count, grain, job));
+        self.share(&|_, _| take_turns(&next, count, grain, job));
     }
 
     /// Cuts `data`, rows of `width` elements, into runs of at least `grain` rows and runs `job(first_row, rows)` on
@@ -177,25 +173,48 @@ impl Pool {
             return (0..count).for_each(|index| run_one(0, index));
         }
         let next = AtomicUsize::new(0);
-        self.run(&|thread, _| take_turns(&next, count, grain, &|index| run_one(thread, index)));
+        self.share(&|thread, _| take_turns(&next, count, grain, &|index| run_one(thread, index)));
+    }
+
+    fn fork(&self, job: &Job<'_>, attendance: Attendance) {
+        let threads = self.threads();
+        if threads == 1 {
+            return job(0, 1);
+        }
+        let turn = lock(&self.turn);
+        self.start(job);
+        let own = catch_unwind(AssertUnwindSafe(|| job(0, threads)));
+        self.shared.join(attendance);
+        let other = lock(&self.shared.panic).take();
+        drop(turn);
+        if let Some(panic) = own.err().or(other) {
+            resume_unwind(panic);
+        }
     }
 
     fn start(&self, job: &Job<'_>) {
         let shared = &*self.shared;
-        // SAFETY: the lifetime is forgotten, not outlived: `run` returns only after `join` has seen every worker done
-        // with this job, and it catches its own panic before that.
+        // SAFETY: the lifetime is forgotten, not outlived: `fork` returns only after `join` has closed the gate and seen
+        // every worker that went through it leave, and it catches its own panic before that.
         let job = unsafe { std::mem::transmute::<&Job<'_>, &'static Job<'static>>(job) };
-        // SAFETY: no worker reads the cell now: all have finished the previous job (`join`) and the next epoch, which
-        // lets them read, is published below. No other caller writes it: `turn` is held.
+        // SAFETY: no worker reads the cell now: the gate is closed and all have left. No other caller writes it: `turn`
+        // is held.
         unsafe { *shared.job.get() = Some((job, thread::current())) };
-        shared.running.store(self.workers.len(), Ordering::Relaxed);
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        shared.left.store(0, Ordering::Relaxed);
+        shared.gate.store(shared.gate().next().0, Ordering::SeqCst);
         for (worker, asleep) in self.workers.iter().zip(&shared.asleep) {
             if asleep.load(Ordering::SeqCst) {
                 worker.thread().unpark();
             }
         }
     }
+}
+
+/// Which workers a job waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attendance {
+    All,
+    WhoeverComes,
 }
 
 impl Drop for Pool {
@@ -258,12 +277,12 @@ unsafe impl Sync for SendPtr {}
 
 /// What the caller and the workers share.
 struct Shared {
-    /// Number of jobs started so far: a change tells the workers to begin.
-    epoch: AtomicUsize,
-    /// The job of the current epoch, and the thread that waits for its end.
+    /// The state of the current job; see [`Gate`].
+    gate: AtomicU64,
+    /// The current job, and the thread that waits for its end.
     job: UnsafeCell<Option<(&'static Job<'static>, Thread)>>,
-    /// Workers that have not finished the current job.
-    running: AtomicUsize,
+    /// Workers that have finished the current job.
+    left: AtomicUsize,
     stop: AtomicBool,
     /// Workers that are parked or about to be.
     asleep: Vec<AtomicBool>,
@@ -272,34 +291,81 @@ struct Shared {
     threads: usize,
 }
 
-// SAFETY: `job` is the only field that is not `Sync` by itself; it is written by the thread that holds `turn` while no
-// worker runs, and read by workers only between the epoch's change and their decrement of `running`.
+/// Which job is current and who takes part: the job's number, then one bit when no more workers may enter, then the
+/// number that entered. One word, so that a worker cannot take one job for another.
+#[derive(Clone, Copy)]
+struct Gate(u64);
+
+impl Gate {
+    const ENTERED: u64 = 0xffff;
+    const CLOSED: u64 = Self::ENTERED + 1;
+    const JOB: u64 = Self::CLOSED << 1;
+
+    /// Open for the job after this one.
+    fn next(self) -> Self {
+        Self(self.0 / Self::JOB * Self::JOB + Self::JOB)
+    }
+
+    fn job(self) -> u64 {
+        self.0 / Self::JOB
+    }
+
+    fn is_closed(self) -> bool {
+        self.0 & Self::CLOSED != 0
+    }
+
+    fn entered(self) -> usize {
+        (self.0 & Self::ENTERED) as usize
+    }
+}
+
+// SAFETY: `job` is the only field that is not `Sync` by itself; it is written by the thread that holds `turn` while the
+// gate is closed and no worker is inside, and read by workers only inside.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the job itself is `Sync`.
 unsafe impl Send for Shared {}
 
 impl Shared {
+    fn gate(&self) -> Gate {
+        Gate(self.gate.load(Ordering::SeqCst))
+    }
+
     /// A worker's life.
     fn work(&self, index: usize) {
         let mut seen = 0;
-        while self.next_epoch(index, seen) {
-            seen += 1;
-            // SAFETY: this epoch's job was written before the epoch changed and stays until `running` reaches 0.
+        while self.wait_past(index, seen) {
+            let entered;
+            (seen, entered) = self.enter();
+            if !entered {
+                continue;
+            }
+            // SAFETY: the job was written before the gate opened and stays until this worker has left.
             let (job, caller) =
-                unsafe { (*self.job.get()).clone() }.expect("a job is published with its epoch");
+                unsafe { (*self.job.get()).clone() }.expect("a job is there before the gate opens");
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(index, self.threads))) {
                 lock(&self.panic).get_or_insert(panic);
             }
-            if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-                caller.unpark();
-            }
+            self.left.fetch_add(1, Ordering::SeqCst);
+            caller.unpark();
         }
     }
 
-    /// Waits until the epoch is past `seen`; false when the pool ends.
-    fn next_epoch(&self, index: usize, seen: usize) -> bool {
-        let ready =
-            || self.epoch.load(Ordering::SeqCst) != seen || self.stop.load(Ordering::SeqCst);
+    /// Goes through the gate unless it is closed; which job it belongs to, and whether this worker is inside.
+    fn enter(&self) -> (u64, bool) {
+        let enter = |gate| (!Gate(gate).is_closed()).then_some(gate + 1);
+        match self
+            .gate
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, enter)
+        {
+            Ok(gate) => (Gate(gate).job(), true),
+            Err(gate) => (Gate(gate).job(), false),
+        }
+    }
+
+    /// Waits until there is a job after `seen`; false when the pool ends.
+    fn wait_past(&self, index: usize, seen: u64) -> bool {
+        let stop = || self.stop.load(Ordering::SeqCst);
+        let ready = || self.gate().job() != seen || stop();
         if !spin_until(&ready) {
             let asleep = &self.asleep[index - 1];
             asleep.store(true, Ordering::SeqCst);
@@ -308,17 +374,23 @@ impl Shared {
             }
             asleep.store(false, Ordering::SeqCst);
         }
-        self.epoch.load(Ordering::SeqCst) != seen
+        !stop()
     }
 
-    /// Waits until every worker has finished the current job.
-    fn join(&self) {
-        let done = || self.running.load(Ordering::Acquire) == 0;
+    /// Ends the current job: closes the gate, at once or when all are through, and waits until nobody is inside.
+    fn join(&self, attendance: Attendance) {
+        let close = || Gate(self.gate.fetch_or(Gate::CLOSED, Ordering::SeqCst));
+        let expected = match attendance {
+            Attendance::All => self.threads - 1,
+            Attendance::WhoeverComes => close().entered(),
+        };
+        let done = || self.left.load(Ordering::SeqCst) == expected;
         if !spin_until(&done) {
             while !done() {
                 thread::park();
             }
         }
+        close();
     }
 }
 

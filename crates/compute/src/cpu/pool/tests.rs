@@ -47,6 +47,39 @@ fn the_caller_parks_when_a_worker_is_slow() {
 }
 
 #[test]
+fn shared_work_does_not_wait_for_a_worker_that_is_not_there() {
+    let pool = pool(2);
+    let (come, never) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    for round in 0..2_000 {
+        let done = AtomicUsize::new(0);
+        pool.share(&|index, _| {
+            if index == 1 {
+                come.fetch_add(1, Ordering::Relaxed);
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        // Nobody is inside any more, whether or not the worker came.
+        let done = done.into_inner();
+        assert!(done == 1 || done == 2, "round {round}");
+        never.fetch_add(2 - done, Ordering::Relaxed);
+    }
+    assert_eq!(come.into_inner() + never.into_inner(), 2_000);
+}
+
+#[test]
+fn jobs_for_all_run_once_between_jobs_that_workers_may_miss() {
+    let pool = pool(3);
+    for _ in 0..500 {
+        pool.share(&|_, _| {});
+        let calls = [(); 3].map(|()| AtomicUsize::new(0));
+        pool.run(&|index, _| {
+            calls[index].fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.map(AtomicUsize::into_inner), [1, 1, 1]);
+    }
+}
+
+#[test]
 fn a_panic_of_any_thread_reaches_the_caller_and_the_pool_lives_on() {
     let pool = pool(3);
     for culprit in 0..3 {
