@@ -199,3 +199,6 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

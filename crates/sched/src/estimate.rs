@@ -22,6 +22,9 @@ const MARGIN_STEP: i64 = 512;
 /// Bounds of the margin, permille: an estimate that is too high is the fit's to mend, and so is one that is far too low.
 const MARGINS: std::ops::RangeInclusive<i64> = 1000..=2000;
 
+/// What a margin is before anything is measured, permille.
+const FIRST_MARGIN: i64 = 1150;
+
 /// One intercept's regime.
 #[derive(Debug, Clone)]
 struct Standing {
@@ -58,7 +61,7 @@ pub(crate) enum Verdict {
 impl Estimate {
     pub(crate) fn new(config: &Config) -> Self {
         let standing = Standing {
-            margin: MARGINS.start() << 10,
+            margin: FIRST_MARGIN << 10,
             trusted: config.q_min.max(1),
             samples: 0,
             disturbed_in_a_row: 0,
@@ -84,6 +87,9 @@ impl Estimate {
 
     /// r95 of a regime, permille.
     pub(crate) fn margin_permille(&self, regime: Regime) -> i64 {
+        if self.fit.is_none() {
+            return 1000;
+        }
         self.standings[regime as usize].margin >> 10
     }
 
@@ -176,3 +182,6 @@ impl Standing {
         };
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -367,3 +367,6 @@ impl Policy {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

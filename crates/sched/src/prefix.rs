@@ -136,3 +136,6 @@ impl PrefixIndex {
         self.nodes[block as usize].parent
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,6 @@ impl Queue {
         self.admitted % OLDEST_EVERY
     }
 }
+
+#[cfg(test)]
+mod tests;

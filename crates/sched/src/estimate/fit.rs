@@ -19,11 +19,11 @@ const FEATURE_MAX: i128 = 1 << 58;
 /// Fraction bits of the solver.
 const SOLVER_BITS: u32 = 48;
 
-/// Weight of the pull towards the initial model, as a right shift: 1/256 of a sample of relative error 1.
-const PRIOR_SHIFT: u32 = 8;
+/// Weight of the pull towards the initial model, as a right shift: 2⁻²⁰ samples.
+const PRIOR_SHIFT: u32 = 20;
 
 /// Relative damping of each solve, as a right shift: bounds the condition of the equations.
-const DAMPING_SHIFT: u32 = 18;
+const DAMPING_SHIFT: u32 = 22;
 
 type Vector = [i128; N];
 type Matrix = [Vector; N];

@@ -1,4 +1,5 @@
 mod explore;
 mod random;
 mod scenarios;
+mod sharing;
 mod world;

@@ -488,3 +488,56 @@ fn f20_a_cancel_touches_only_its_own_sequence() {
     assert_eq!(with.tokens[&0], without.tokens[&0]);
     assert_eq!(with.tokens[&1], without.tokens[&1]);
 }
+
+/// A small model on two CPU cores, started with the default guess of costs and measured with noise: two clients stream, a
+/// prompt of 5,000 tokens comes, then one of 60.
+#[test]
+fn nobody_suffers_from_a_long_prompt_on_a_small_machine() {
+    let cpu = CostModel {
+        decode: micros(9_000),
+        prefill: micros(14_000),
+        mixed: micros(12_000),
+        token: micros(900),
+        attend: nanos(60),
+        context: nanos(300),
+        row: micros(1_500),
+    };
+    for seed in 1..20 {
+        let config = Config {
+            t_stall_us: 100 * MS,
+            ..Config::new(8, 20_000, 16)
+        };
+        let machine = Machine {
+            noise_permille: 150,
+            seed,
+            ..Machine::exact(cpu)
+        };
+        let mut alone = World::new(config.clone(), machine.clone());
+        alone.arrive(0, 2, 5000, 4);
+        alone.run();
+        let mut world = World::new(config, machine);
+        world.arrive(0, 0, 100, 1500);
+        world.arrive(0, 1, 100, 1500);
+        world.arrive(3 * SECOND, 2, 5000, 4);
+        world.arrive(5 * SECOND, 3, 60, 4);
+        world.run();
+        assert!(
+            during_prefill(&world, 2).all(|ran| ran.step.decode.len() >= 2),
+            "they overlap"
+        );
+        for id in [0, 1] {
+            assert!(
+                world.max_gap(id) <= 112 * MS,
+                "seed {seed}: {}",
+                world.max_gap(id)
+            );
+        }
+        assert!(
+            world.steps_to_first_token(3) <= 6,
+            "seed {seed}: {}",
+            world.steps_to_first_token(3)
+        );
+        let slowdown = world.ttft(2) * 100 / alone.ttft(2);
+        assert!(slowdown <= 135, "seed {seed}: {slowdown} %");
+    }
+}

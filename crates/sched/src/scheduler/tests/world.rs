@@ -249,7 +249,8 @@ impl World {
         }
     }
 
-    fn execute(&mut self, step: Step) {
+    /// What the step costs depends on; its sequences live and have blocks.
+    fn shape(&self, step: &Step) -> Shape {
         let mut shape = Shape {
             rows: step.decode.len() as u32,
             ..Shape::default()
@@ -277,6 +278,11 @@ impl World {
             );
             shape.add_range(range.start, range.tokens);
         }
+        shape
+    }
+
+    fn execute(&mut self, step: Step) {
+        let shape = self.shape(&step);
         let (ready, prompts) = self.runnable();
         let elapsed_us = self.machine.elapsed_us(shape);
         let true_us = self.machine.cost.step_us(shape).cast_unsigned();

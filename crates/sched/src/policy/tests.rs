@@ -1,0 +1,264 @@
+//! One test for each thing that the policy must not forget; each fails when that thing is removed.
+
+use super::*;
+use crate::cost::{CostModel, micros};
+
+/// 10 µs a step (12 mixed), 1 µs a token, 1 µs a row.
+const COST: CostModel = CostModel {
+    decode: micros(10),
+    prefill: micros(10),
+    mixed: micros(12),
+    token: micros(1),
+    attend: 0,
+    context: 0,
+    row: micros(1),
+};
+
+fn config(mode: Mode) -> Config {
+    let base = Config::new(8, 100, 16);
+    Config {
+        mode,
+        t_stall_us: 50,
+        t_idle_us: 200,
+        q_min: 4,
+        cost: COST,
+        fixed_cost: true,
+        ..base
+    }
+}
+
+struct Bench {
+    policy: Policy,
+    estimate: Estimate,
+}
+
+impl Bench {
+    fn new(config: &Config) -> Self {
+        Self {
+            policy: Policy::new(config),
+            estimate: Estimate::new(config),
+        }
+    }
+
+    /// Decides for prompts with so many tokens left, so many ready and so many active decoders.
+    fn decide(&mut self, remaining: &[u32], ready: u32, active: u32) -> (Turn, Vec<u32>) {
+        let candidate = |(index, &remaining): (usize, &u32)| Candidate {
+            slot: index as u32,
+            start: 0,
+            remaining,
+            leader: index,
+        };
+        let prompts: Vec<Candidate> = remaining.iter().enumerate().map(candidate).collect();
+        let ready = Shape {
+            rows: ready,
+            ..Shape::default()
+        };
+        let turn = self.policy.decide(View {
+            prompts: &prompts,
+            ready,
+            active,
+            estimate: &self.estimate,
+        });
+        let mut tokens = vec![0; remaining.len()];
+        for part in self.policy.parts() {
+            tokens[part.prompt] += part.tokens;
+        }
+        (turn, tokens)
+    }
+}
+
+const DECODE: Turn = Turn::Step {
+    decode: true,
+    forced: false,
+};
+const PREFILL: Turn = Turn::Step {
+    decode: false,
+    forced: false,
+};
+
+#[test]
+fn nothing_to_do_is_idle_and_keeps_the_reservation() {
+    let mut bench = Bench::new(&Config {
+        wait_us: 5,
+        ..config(Mode::Mix)
+    });
+    assert_eq!(bench.decide(&[], 2, 2).0, DECODE);
+    assert_eq!(bench.decide(&[], 0, 2).0, Turn::Idle);
+    assert_eq!(bench.decide(&[], 1, 2).0, Turn::Wait);
+}
+
+#[test]
+fn all_decoders_run_and_prompts_get_what_is_left() {
+    let mut bench = Bench::new(&config(Mode::Mix));
+    // 50 − 12 − 3 rows.
+    assert_eq!(bench.decide(&[100], 3, 3), (DECODE, vec![35]));
+    assert_eq!(bench.decide(&[100], 0, 0), (PREFILL, vec![100]));
+    assert_eq!(bench.decide(&[1000], 0, 0), (PREFILL, vec![190]));
+    // A busy decoder counts: its token may come any moment.
+    assert_eq!(bench.decide(&[1000], 0, 1), (PREFILL, vec![40]));
+}
+
+#[test]
+fn after_a_prefill_turn_the_decoders_are_owed_one() {
+    let mut bench = Bench::new(&config(Mode::HandOff));
+    assert_eq!(bench.decide(&[500], 1, 1), (PREFILL, vec![40]));
+    assert_eq!(bench.decide(&[460], 1, 1), (DECODE, vec![0]));
+    assert_eq!(bench.decide(&[460], 1, 1), (PREFILL, vec![40]));
+    // Also when it was prefill's turn because no decoder was ready.
+    assert_eq!(bench.decide(&[420], 1, 1), (DECODE, vec![0]));
+    assert_eq!(bench.decide(&[420], 0, 1), (PREFILL, vec![40]));
+    assert_eq!(bench.decide(&[380], 1, 1), (DECODE, vec![0]));
+}
+
+#[test]
+fn the_oldest_keeps_its_part_and_the_shortest_gets_the_rest() {
+    let mut bench = Bench::new(&config(Mode::Mix));
+    // 40 µs of prefill: a quarter for the oldest.
+    assert_eq!(bench.decide(&[900, 100, 300], 0, 1).1, [10, 30, 0]);
+    assert_eq!(bench.decide(&[100, 900, 300], 0, 1).1, [40, 0, 0]);
+    // What the shortest leaves goes to the oldest first.
+    assert_eq!(bench.decide(&[900, 5, 300], 0, 1).1, [35, 5, 0]);
+    assert_eq!(bench.decide(&[20, 5, 300], 0, 1).1, [20, 5, 15]);
+}
+
+#[test]
+fn a_limit_in_tokens_is_shared_like_the_time() {
+    let mut bench = Bench::new(&Config {
+        q_max: 16,
+        ..config(Mode::Mix)
+    });
+    assert_eq!(bench.decide(&[900, 100, 300], 0, 1).1, [4, 12, 0]);
+    assert_eq!(bench.decide(&[900, 2, 300], 0, 1).1, [14, 2, 0]);
+}
+
+#[test]
+fn prompts_progress_even_without_room() {
+    for mode in [Mode::Mix, Mode::HandOff] {
+        let mut bench = Bench::new(&Config {
+            t_stall_us: 5,
+            ..config(mode)
+        });
+        let (turn, tokens) = bench.decide(&[900, 100], 1, 1);
+        assert_eq!(
+            turn,
+            Turn::Step {
+                decode: mode == Mode::Mix,
+                forced: true
+            }
+        );
+        assert_eq!(tokens, [0, 4], "the smallest range, for the shortest");
+    }
+    // Crumbs become a whole range.
+    let mut bench = Bench::new(&Config {
+        t_stall_us: 15,
+        ..config(Mode::Mix)
+    });
+    assert_eq!(bench.decide(&[900], 1, 1).1, [4]);
+    // The end of a prompt is never a crumb.
+    assert_eq!(bench.decide(&[2], 1, 1), (DECODE, vec![2]));
+}
+
+#[test]
+fn at_most_one_wait_at_a_step_boundary() {
+    let mut bench = Bench::new(&Config {
+        wait_us: 5,
+        ..config(Mode::Mix)
+    });
+    assert_eq!(bench.decide(&[100], 2, 2).0, DECODE);
+    assert_eq!(bench.decide(&[100], 1, 2).0, Turn::Wait);
+    assert_eq!(bench.decide(&[100], 1, 2).0, DECODE);
+    assert_eq!(
+        bench.decide(&[100], 1, 2).0,
+        Turn::Wait,
+        "the next boundary may wait again"
+    );
+    assert_eq!(bench.decide(&[100], 2, 2).0, DECODE, "nobody is missing");
+}
+
+#[test]
+fn a_share_holds_prefill_to_its_credit() {
+    let mut bench = Bench::new(&Config {
+        prefill_share_permille: Some(500),
+        ..config(Mode::Mix)
+    });
+    // A decode step of 11 µs earns 11 µs, of which mixing takes 2.
+    assert_eq!(bench.decide(&[900], 1, 1).1, [9]);
+    assert_eq!(bench.decide(&[900], 1, 1).1, [9]);
+    // Without contention nothing is carried on.
+    bench.decide(&[900], 0, 0);
+    assert_eq!(bench.policy.credit, 0);
+}
+
+#[test]
+fn credit_is_neither_hoarded_nor_owed_without_end() {
+    let share = |mode| Config {
+        prefill_share_permille: Some(900),
+        ..config(mode)
+    };
+    let mut mix = Bench::new(&share(Mode::Mix));
+    for _ in 0..100 {
+        // 99 µs earned, little used.
+        mix.decide(&[4], 1, 1);
+    }
+    assert_eq!(mix.policy.credit, fixed(50), "T_stall at most");
+    let mut hand_off = Bench::new(&Config {
+        prefill_share_permille: Some(100),
+        ..share(Mode::HandOff)
+    });
+    for _ in 0..100 {
+        // Decoders that are always busy let prefill have every turn.
+        hand_off.decide(&[900], 0, 1);
+    }
+    assert_eq!(
+        hand_off.policy.credit,
+        -fixed(50),
+        "the longest turn at most"
+    );
+    let turns = (1..).find(|_| {
+        !hand_off
+            .decide(&[900], 1, 1)
+            .1
+            .iter()
+            .all(|&tokens| tokens == 0)
+    });
+    // 50 µs at 11/9 µs a decode turn.
+    assert_eq!(turns, Some(42));
+}
+
+#[test]
+fn a_follower_waits_and_lends_its_rank() {
+    let config = config(Mode::Mix);
+    let (mut policy, estimate) = (Policy::new(&config), Estimate::new(&config));
+    let candidate = |remaining, leader| Candidate {
+        slot: 0,
+        start: 0,
+        remaining,
+        leader,
+    };
+    let prompts = [
+        candidate(500, 0),
+        candidate(900, 1),
+        candidate(100, 1),
+        candidate(600, 3),
+    ];
+    let view = View {
+        prompts: &prompts,
+        ready: Shape::default(),
+        active: 1,
+        estimate: &estimate,
+    };
+    policy.decide(view);
+    assert_eq!(
+        policy.parts(),
+        [
+            Part {
+                prompt: 0,
+                tokens: 10
+            },
+            Part {
+                prompt: 1,
+                tokens: 30
+            }
+        ]
+    );
+}

@@ -1,0 +1,287 @@
+//! The prefix cache as clients see it: what is found, what is computed, and by whom.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::super::Scheduler;
+use super::world::{Event, Machine, World};
+use crate::config::Config;
+use crate::cost::{CostModel, micros};
+use crate::step::{Admission, Outcome, Plan, SeqId};
+
+const COST: CostModel = CostModel {
+    decode: micros(10),
+    prefill: micros(10),
+    mixed: micros(12),
+    token: micros(1),
+    attend: 0,
+    context: 0,
+    row: micros(1),
+};
+
+fn config(blocks: u32) -> Config {
+    let base = Config::new(8, blocks, 4);
+    Config {
+        t_stall_us: 40,
+        t_idle_us: 60,
+        q_min: 2,
+        cost: COST,
+        fixed_cost: true,
+        ..base
+    }
+}
+
+fn world(blocks: u32) -> World {
+    World::new(config(blocks), Machine::exact(COST)).with_kv()
+}
+
+/// Runs one request alone; gives its tokens and how many were found.
+fn serve(
+    scheduler: &mut Scheduler,
+    id: SeqId,
+    prompt: &[u32],
+    answer: u32,
+    cache: bool,
+) -> (Vec<u32>, u32) {
+    scheduler
+        .add(Admission {
+            id,
+            prompt,
+            max_new: answer,
+            cache,
+        })
+        .unwrap();
+    let mut found = 0;
+    let mut tokens = prompt.to_vec();
+    while let Plan::Step(step) = scheduler.plan(0) {
+        let no = step.step_no;
+        let samples = !step.decode.is_empty() || step.prefill[0].last;
+        found = scheduler.cached_tokens(id).unwrap();
+        let token = (tokens.len() % 3) as u32;
+        let outcome = if samples {
+            Outcome::Token(token)
+        } else {
+            Outcome::Prefilled
+        };
+        tokens.extend(samples.then_some(token));
+        scheduler.complete(no, 1, &[outcome]).unwrap();
+    }
+    (tokens, found)
+}
+
+#[derive(Debug, Clone)]
+struct Request {
+    /// Continues an earlier request's tokens (prompt and answer), cut to a part of them.
+    continues: Option<(prop::sample::Index, prop::sample::Index)>,
+    own: Vec<u32>,
+    answer: u32,
+    cache: bool,
+}
+
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    let continues = prop::option::weighted(
+        0.7,
+        (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+    );
+    let own = prop::collection::vec(0..3u32, 1..20);
+    let request = (continues, own, 1..12u32, prop::bool::weighted(0.8)).prop_map(
+        |(continues, own, answer, cache)| Request {
+            continues,
+            own,
+            answer,
+            cache,
+        },
+    );
+    prop::collection::vec(request, 1..20)
+}
+
+proptest! {
+    /// Against a dictionary of all block-long prefixes that were computed: with room for everything all of it is found,
+    /// with little room nothing else.
+    #[test]
+    fn what_is_found_is_what_was_computed(requests in requests()) {
+        let mut roomy = Scheduler::new(config(2000));
+        let mut tight = Scheduler::new(config(30));
+        let mut known: BTreeSet<Vec<u32>> = BTreeSet::new();
+        let mut history: Vec<Vec<u32>> = vec![Vec::new()];
+        for (request, id) in requests.iter().zip(0..) {
+            let mut prompt = request.continues.map_or_else(Vec::new, |(which, cut)| {
+                let before = &history[which.index(history.len())];
+                before[..cut.index(before.len() + 1).min(80)].to_vec()
+            });
+            prompt.extend(&request.own);
+            let known_blocks = (1..=(prompt.len() - 1) / 4).take_while(|k| known.contains(&prompt[..4 * k])).count();
+            let (tokens, found) = serve(&mut roomy, id, &prompt, request.answer, request.cache);
+            let expected = if request.cache { 4 * known_blocks as u32 } else { 0 };
+            prop_assert_eq!(found, expected);
+            let (same, found) = serve(&mut tight, id, &prompt, request.answer, request.cache);
+            prop_assert!(found <= expected);
+            prop_assert_eq!(&same, &tokens);
+            tight.check_blocks();
+            if request.cache {
+                // The last token is never computed.
+                known.extend((1..=(tokens.len() - 1) / 4).map(|k| tokens[..4 * k].to_vec()));
+            }
+            history.push(tokens);
+        }
+    }
+}
+
+#[test]
+fn equal_prompts_at_once_are_computed_once() {
+    let mut world = world(400);
+    let prompt: Vec<u32> = (0..101).collect();
+    for id in 0..5 {
+        world.at(
+            0,
+            Event::Arrive {
+                id,
+                prompt: prompt.clone(),
+                answer: 3,
+                cache: true,
+            },
+        );
+    }
+    world.run();
+    world.check_log();
+    let stats = world.scheduler.stats();
+    // The whole prompt once, its last token (which no block boundary lets the others share) by everyone.
+    assert_eq!(
+        (stats.prefill_tokens, stats.cached_tokens),
+        (101 + 4, 4 * 100)
+    );
+}
+
+#[test]
+fn a_follower_goes_on_when_its_leader_leaves() {
+    let mut world = world(400);
+    let prompt: Vec<u32> = (0..201).collect();
+    for id in 0..2 {
+        world.at(
+            0,
+            Event::Arrive {
+                id,
+                prompt: prompt.clone(),
+                answer: 3,
+                cache: true,
+            },
+        );
+    }
+    world.at(100, Event::Cancel(0));
+    world.run();
+    assert_eq!(world.tokens[&1].len(), 3);
+    let stats = world.scheduler.stats();
+    assert!(
+        stats.cached_tokens >= 40 && stats.prefill_tokens <= 205,
+        "{stats:?}"
+    );
+}
+
+#[test]
+fn a_short_prompt_lends_its_rank_to_the_one_it_waits_for() {
+    let mut world = world(1000);
+    // The oldest has nothing to do with the others.
+    world.at(
+        0,
+        Event::Arrive {
+            id: 9,
+            prompt: vec![7; 900],
+            answer: 2,
+            cache: false,
+        },
+    );
+    let long: Vec<u32> = (0..800).collect();
+    world.at(
+        0,
+        Event::Arrive {
+            id: 0,
+            prompt: long.clone(),
+            answer: 2,
+            cache: true,
+        },
+    );
+    world.at(
+        0,
+        Event::Arrive {
+            id: 1,
+            prompt: long[..41].to_vec(),
+            answer: 2,
+            cache: true,
+        },
+    );
+    world.run();
+    assert!(
+        world.steps_to_first_token(1) <= 3,
+        "{}",
+        world.steps_to_first_token(1)
+    );
+    assert!(world.tokens[&1][0] < world.tokens[&9][0]);
+}
+
+#[test]
+fn what_does_not_use_the_cache_neither_finds_nor_leaves_anything() {
+    let mut scheduler = Scheduler::new(config(100));
+    let prompt: Vec<u32> = (0..50).collect();
+    assert_eq!(serve(&mut scheduler, 0, &prompt, 3, false).1, 0);
+    assert_eq!(scheduler.stats().blocks.cached, 0);
+    assert_eq!(serve(&mut scheduler, 1, &prompt, 3, true).1, 0);
+    assert_eq!(serve(&mut scheduler, 2, &prompt, 3, false).1, 0);
+    assert_eq!(serve(&mut scheduler, 3, &prompt, 3, true).1, 48);
+}
+
+#[test]
+fn a_cancelled_prompt_leaves_what_it_has_computed() {
+    let mut world = world(400);
+    let prompt: Vec<u32> = (0..200).collect();
+    world.at(
+        0,
+        Event::Arrive {
+            id: 0,
+            prompt: prompt.clone(),
+            answer: 3,
+            cache: true,
+        },
+    );
+    world.at(130, Event::Cancel(0));
+    world.at(
+        500,
+        Event::Arrive {
+            id: 1,
+            prompt,
+            answer: 3,
+            cache: true,
+        },
+    );
+    world.run();
+    // Three steps of 50 tokens, the third one in flight when the cancel came.
+    assert_eq!(world.scheduler.stats().cached_tokens, 148);
+}
+
+#[test]
+fn a_failed_row_leaves_nothing_of_its_step() {
+    let mut world = world(400);
+    let prompt: Vec<u32> = (0..200).collect();
+    world.at(
+        0,
+        Event::Arrive {
+            id: 0,
+            prompt: prompt.clone(),
+            answer: 3,
+            cache: true,
+        },
+    );
+    world.at(70, Event::Fail(0));
+    world.at(
+        500,
+        Event::Arrive {
+            id: 1,
+            prompt,
+            answer: 3,
+            cache: true,
+        },
+    );
+    world.run();
+    assert_eq!(world.scheduler.stats().failed, 1);
+    assert_eq!(world.scheduler.stats().cached_tokens, 100);
+}
