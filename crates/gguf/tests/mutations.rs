@@ -278,3 +278,31 @@ fn damage_is_refused_or_harmless() {
         tally.refused
     );
 }
+
+#[test]
+fn a_damaged_part_is_refused_or_harmless() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = |number| folder.path().join(format!("m-0000{number}-of-00002.gguf"));
+    let parts = rich().finish_split(2);
+    std::fs::write(path(1), &parts[0]).expect("written");
+    let (mut opened, mut refused) = (0, 0);
+    for (at, flip) in (0..parts[1].len()).flat_map(|at| [(at, 0x01), (at, 0x80), (at, 0xff)]) {
+        std::fs::write(path(2), patched(&parts[1], at, &[parts[1][at] ^ flip])).expect("written");
+        match GgufFile::open(&path(1)) {
+            Ok(file) => {
+                use_all(&file);
+                opened += 1;
+            }
+            Err(error) => {
+                // A part with other tensors than its own may show in what the first part says.
+                let message = error.to_string();
+                let named = [1, 2]
+                    .iter()
+                    .any(|&part| message.starts_with(path(part).to_str().expect("UTF-8")));
+                assert!(named && message.contains(" at byte "), "{message}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(opened > 100 && refused > 100, "{opened} {refused}");
+}
