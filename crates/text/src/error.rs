@@ -3,6 +3,9 @@
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
+    /// A metadata key is absent or has the wrong type.
+    #[error(transparent)]
+    Metadata(#[from] andante_gguf::Error),
     /// `tokenizer.ggml.model` names a kind of tokenizer that is not supported.
     #[error("unknown tokenizer model '{name}' (known: {known})")]
     UnknownTokenizer {

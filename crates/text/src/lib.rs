@@ -4,7 +4,9 @@
 mod chat;
 mod error;
 mod output;
+mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
+pub use tokenizer::{Special, Tokenizer};
