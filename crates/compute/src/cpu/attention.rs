@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Rows (positions times heads) in a tile at most: enough that reading keys and values costs little beside using
-/// them, few enough that scores and results stay in the first-level cache.
-const TILE_ROWS: usize = 48;
+/// them, few enough that the tile stays in the caches and that a short prompt still makes several tiles.
+const TILE_ROWS: usize = 96;
 
 /// Multiplications below which a second thread is not worth waking.
 const MIN_SHARED_WORK: usize = 100_000;
@@ -258,13 +258,18 @@ impl<E: Element> Attention<'_, E> {
         let table =
             &self.batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
         let end = tile.positions.end.min(start + SPAN);
-        let table = &table[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
+        let (now, later) = table[start / BLOCK_TOKENS..]
+            .split_at(end.div_ceil(BLOCK_TOKENS) - start / BLOCK_TOKENS);
         let head_block = |block: u32| self.kv.head_block(block as usize, self.layer, head);
-        let mut blocks = [head_block(table[0]); SPAN / BLOCK_TOKENS];
-        for (to, &block) in blocks.iter_mut().zip(table).skip(1) {
+        let mut blocks = [head_block(now[0]); SPAN / BLOCK_TOKENS];
+        for (to, &block) in blocks.iter_mut().zip(now).skip(1) {
             *to = head_block(block);
         }
-        let blocks: &[HeadBlock<'_, E>] = &blocks[..table.len()];
+        let blocks: &[HeadBlock<'_, E>] = &blocks[..now.len()];
+        let then = later
+            .first()
+            .map_or(blocks[0], |&block| head_block(block))
+            .keys;
         let part = &mut work.part;
         dispatch(
             self.isa,
@@ -272,6 +277,7 @@ impl<E: Element> Attention<'_, E> {
                 queries: &work.queries,
                 head_dim: self.spec.head_dim,
                 blocks,
+                then,
                 visible: &work.visible,
                 work: SpanWork {
                     block: &mut work.block,

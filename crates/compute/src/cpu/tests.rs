@@ -1,17 +1,12 @@
 //! The CPU backend against the conformance suite, at every level, precision and number of threads.
 
 use super::*;
-use crate::conformance;
+use crate::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape, Logits, conformance};
 
 #[test]
 fn conforms_at_every_level() {
     for isa in Isa::available() {
-        for (kv_type, threads) in [
-            (KvType::F16, 1),
-            (KvType::F16, 2),
-            (KvType::F32, 2),
-            (KvType::F16, 3),
-        ] {
+        for (kv_type, threads) in [(KvType::F16, 1), (KvType::F32, 2), (KvType::F16, 3)] {
             let config = CpuConfig {
                 threads: Some(threads),
                 kv_type,
@@ -31,4 +26,104 @@ fn conforms_in_reference_arithmetic() {
         ..CpuConfig::default()
     };
     conformance::run(|| CpuBackend::new(config).expect("threads"));
+}
+
+/// Threads share one sequence's spans only when there are few rows; the merge must not show it.
+#[test]
+fn a_long_context_gives_the_same_bits_on_any_number_of_threads() {
+    let spec = AttentionSpec {
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 64,
+        scale: 0.125,
+        window: None,
+    };
+    let tokens = 3000_usize;
+    let value = |i: usize| ((i * 7919) % 509) as f32 / 254.0 - 1.0;
+    let attend = |threads: usize| {
+        let config = CpuConfig {
+            threads: Some(threads),
+            ..CpuConfig::default()
+        };
+        let mut backend = CpuBackend::new(config).expect("threads");
+        let shape = KvShape {
+            layers: 1,
+            kv_heads: 1,
+            head_dim: 64,
+            block_tokens: BLOCK_TOKENS,
+        };
+        let mut kv = backend
+            .kv(&shape, tokens.div_ceil(BLOCK_TOKENS))
+            .expect("a cache");
+        let table: Vec<u32> = (0..tokens.div_ceil(BLOCK_TOKENS) as u32).collect();
+        let [mut k, mut v] = std::array::from_fn(|_| backend.buffer(tokens, 64).expect("a buffer"));
+        k.rows_mut(tokens)
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = 3.0 * value(i));
+        v.rows_mut(tokens)
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = value(i + 17));
+        let slots: Vec<u32> = (0..tokens as u32).collect();
+        backend.kv_write(&mut kv, 0, &k, &v, &slots);
+        let [mut q, mut out] = std::array::from_fn(|_| backend.buffer(3, 256).expect("a buffer"));
+        q.rows_mut(3)
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = value(i + 5));
+        let mut batch = Batch::default();
+        batch.push_sequence(
+            &[0; 3],
+            tokens as u32 - 3,
+            &table,
+            BLOCK_TOKENS as u32,
+            Logits::None,
+        );
+        backend.attention(&mut out, &q, &kv, 0, &spec, &batch);
+        out.rows(3).to_vec()
+    };
+    let alone = attend(1);
+    assert!(alone.iter().any(|&x| x != 0.0));
+    for threads in [2, 3, 5] {
+        assert_eq!(attend(threads), alone, "{threads} threads");
+    }
+}
+
+#[test]
+fn a_cache_is_as_large_as_said_and_refuses_other_blocks() {
+    let shape = KvShape {
+        layers: 3,
+        kv_heads: 2,
+        head_dim: 24,
+        block_tokens: BLOCK_TOKENS,
+    };
+    for (kv_type, bytes) in [(KvType::F16, 2), (KvType::F32, 4)] {
+        let mut backend = CpuBackend::new(CpuConfig {
+            threads: Some(1),
+            kv_type,
+            ..CpuConfig::default()
+        })
+        .unwrap();
+        // Values are padded from 24 to 32.
+        assert_eq!(
+            backend.kv_block_bytes(&shape),
+            3 * 2 * 32 * (24 + 32) * bytes
+        );
+        let other = KvShape {
+            block_tokens: 16,
+            ..shape
+        };
+        assert!(matches!(
+            backend.kv(&other, 1),
+            Err(ComputeError::KvShape {
+                block_tokens: 16,
+                ..
+            })
+        ));
+        assert!(matches!(
+            backend.kv(&shape, usize::MAX / 1000),
+            Err(ComputeError::OutOfMemory { .. })
+        ));
+    }
 }

@@ -27,11 +27,15 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// # Safety
     /// `S::N` elements can be written at `to`.
     unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V);
+    /// Whether it needs no conversion.
+    const IS_F32: bool;
     /// The elements themselves where they are `f32` already.
     fn as_f32(elements: &[Self]) -> Option<&[f32]>;
 }
 
 impl Element for f32 {
+    const IS_F32: bool = true;
+
     #[inline(always)]
     unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V {
         // SAFETY: the caller's promise.
@@ -50,6 +54,8 @@ impl Element for f32 {
 
 /// IEEE half precision, as bits.
 impl Element for u16 {
+    const IS_F32: bool = false;
+
     #[inline(always)]
     unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V {
         // SAFETY: the caller's promise.
@@ -102,7 +108,7 @@ impl<E: Element> Kernel for Store<'_, E> {
     }
 }
 
-/// Lays out the queries of a tile for [`SpanAttention`]: groups of `TILE_ROWS` rows, in a group `[head_dim, rows]`.
+/// Lays out the queries of a tile for [`SpanAttention`]: [`groups`] of rows, in a group `[head_dim, rows]`.
 pub(crate) struct PackQueries<'a> {
     pub(crate) packed: &'a mut [f32],
     /// The queries of row `i`.
@@ -117,8 +123,7 @@ impl Kernel for PackQueries<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Lanes>(self, _: S) {
-        for first in (0..self.rows).step_by(S::TILE_ROWS) {
-            let count = S::TILE_ROWS.min(self.rows - first);
+        for (first, count) in groups::<S>(self.rows) {
             let group = &mut self.packed[first * self.head_dim..][..count * self.head_dim];
             for r in 0..count {
                 let query = (self.row)(first + r);
@@ -151,6 +156,8 @@ pub(crate) struct SpanAttention<'a, E> {
     pub(crate) head_dim: usize,
     /// The span's blocks as far as any row sees them; at most `SPAN / BLOCK_TOKENS`.
     pub(crate) blocks: &'a [HeadBlock<'a, E>],
+    /// What will be read next, after this span.
+    pub(crate) then: &'a [E],
     /// The tokens of the span that each row sees.
     pub(crate) visible: &'a [Range<usize>],
     pub(crate) work: SpanWork<'a>,
@@ -161,16 +168,72 @@ impl<E: Element> Kernel for SpanAttention<'_, E> {
     #[inline(always)]
     fn run<S: Lanes>(mut self, s: S) {
         self.check();
-        for index in 0..self.blocks.len() {
-            self.score(s, index);
+        // One group of rows uses each key and value once: converting them first would only cost.
+        let direct = !E::IS_F32 && self.visible.len() <= S::TILE_ROWS;
+        for (index, block) in self.blocks.iter().enumerate() {
+            let next = self.blocks.get(index + 1);
+            let next = next
+                .map_or(self.blocks[0].values, |next| next.keys)
+                .as_ptr();
+            if direct {
+                self.score(s, index, Ahead::of(block.keys.as_ptr(), next));
+            } else {
+                let keys = to_f32(s, block.keys, self.work.block);
+                self.score(s, index, Ahead::of(keys, next));
+            }
         }
         for (row, visible) in self.visible.iter().enumerate() {
             let scores = &mut self.work.scores[row * SPAN..][..SPAN];
             (self.work.max[row], self.work.sum[row]) = softmax(s, scores, visible);
         }
         self.work.out[..self.visible.len() * pitch(self.head_dim)].fill(0.0);
-        for index in 0..self.blocks.len() {
-            self.gather(s, index);
+        for (index, block) in self.blocks.iter().enumerate() {
+            let next = self.blocks.get(index + 1);
+            let next = next.map_or(self.then, |next| next.values).as_ptr();
+            if direct {
+                self.gather(s, index, Ahead::of(block.values.as_ptr(), next));
+            } else {
+                let values = to_f32(s, block.values, self.work.block);
+                self.gather(s, index, Ahead::of(values, next));
+            }
+        }
+    }
+}
+
+const LINE_BYTES: usize = 64;
+const HALF_BYTES: usize = 2;
+
+/// Elements to work with now, and where to ask meanwhile for those that are needed next: blocks lie anywhere, so the
+/// processor cannot guess.
+#[derive(Clone, Copy)]
+struct Ahead<B> {
+    now: *const B,
+    next: *const u8,
+}
+
+impl<B> Ahead<B> {
+    /// `next` is asked for in full while as many bytes, as half precision, are read from `now`.
+    fn of<E>(now: *const B, next: *const E) -> Self {
+        Self {
+            now,
+            next: next.cast(),
+        }
+    }
+
+    /// Both moved on by `count` elements.
+    #[inline(always)]
+    fn at(self, count: usize) -> Self {
+        Self {
+            now: self.now.wrapping_add(count),
+            next: self.next.wrapping_add(count * HALF_BYTES),
+        }
+    }
+
+    /// Asks for the cache lines that go with `count` elements, a whole number of vectors.
+    #[inline(always)]
+    fn prefetch<S: Lanes>(self, s: S, count: usize) {
+        for line in (0..count * HALF_BYTES).step_by(LINE_BYTES) {
+            s.prefetch(self.next.wrapping_add(line));
         }
     }
 }
@@ -192,12 +255,10 @@ impl<E: Element> SpanAttention<'_, E> {
         assert!(self.work.scores.len() >= rows * SPAN && self.work.out.len() >= rows * pitch);
     }
 
-    /// `scores = queries · keys` of one block.
+    /// `scores = queries · keys` of block `index`.
     #[inline(always)]
-    fn score<S: Lanes>(&mut self, s: S, index: usize) {
-        let keys = to_f32(s, self.blocks[index].keys, self.work.block);
-        for first in (0..self.visible.len()).step_by(S::TILE_ROWS) {
-            let rows = S::TILE_ROWS.min(self.visible.len() - first);
+    fn score<S: Lanes, B: Element>(&mut self, s: S, index: usize, keys: Ahead<B>) {
+        for (first, rows) in groups::<S>(self.visible.len()) {
             if seen(&self.visible[first..first + rows], index).is_empty() {
                 continue;
             }
@@ -210,28 +271,27 @@ impl<E: Element> SpanAttention<'_, E> {
                     .scores
                     .as_mut_ptr()
                     .add(first * SPAN + index * BLOCK_TOKENS);
-                for column in (0..BLOCK_TOKENS).step_by(2 * S::N) {
+                let mut column = 0;
+                while column < BLOCK_TOKENS {
                     let product = Product {
                         a,
-                        b: keys.as_ptr().add(column),
+                        b: keys.at(column),
                         c: c.add(column),
                         depth: self.head_dim,
                         b_pitch: BLOCK_TOKENS,
                         c_pitch: SPAN,
                     };
-                    product.of_queries(s, rows);
+                    column += product.of_queries(s, rows, BLOCK_TOKENS - column);
                 }
             }
         }
     }
 
-    /// `out += weights · values` of one block.
+    /// `out += weights · values` of block `index`.
     #[inline(always)]
-    fn gather<S: Lanes>(&mut self, s: S, index: usize) {
+    fn gather<S: Lanes, B: Element>(&mut self, s: S, index: usize, values: Ahead<B>) {
         let pitch = pitch(self.head_dim);
-        let values = to_f32(s, self.blocks[index].values, self.work.block);
-        for first in (0..self.visible.len()).step_by(S::TILE_ROWS) {
-            let rows = S::TILE_ROWS.min(self.visible.len() - first);
+        for (first, rows) in groups::<S>(self.visible.len()) {
             // Tokens that no row sees may hold anything; their weights of 0 would not make that harmless.
             let tokens = seen(&self.visible[first..first + rows], index);
             if tokens.is_empty() {
@@ -245,13 +305,13 @@ impl<E: Element> SpanAttention<'_, E> {
                     .scores
                     .as_ptr()
                     .add(first * SPAN + index * BLOCK_TOKENS + tokens.start);
-                let b = values.as_ptr().add(tokens.start * pitch);
+                let start = tokens.start * pitch;
                 let c = self.work.out.as_mut_ptr().add(first * pitch);
                 let mut column = 0;
                 while column < pitch {
                     let product = Product {
                         a,
-                        b: b.add(column),
+                        b: values.at(start + column),
                         c: c.add(column),
                         depth: tokens.len(),
                         b_pitch: pitch,
@@ -263,6 +323,20 @@ impl<E: Element> SpanAttention<'_, E> {
         }
     }
 }
+
+/// Cuts rows into groups that one product takes: `(first row, rows)`.
+fn groups<S: Lanes>(rows: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let fits = |len: &&usize| **len <= S::TILE_ROWS.min(rows - first);
+        let len = *GROUP_ROWS.iter().find(fits)?;
+        first += len;
+        Some((first - len, len))
+    })
+}
+
+/// The numbers of rows that products are compiled for.
+const GROUP_ROWS: [usize; 7] = [12, 8, 6, 4, 3, 2, 1];
 
 /// The tokens of block `index` that any of these rows sees, counted from the block's start.
 #[inline(always)]
@@ -279,9 +353,9 @@ fn seen(visible: &[Range<usize>], index: usize) -> Range<usize> {
 
 /// A block's elements as `f32`: in place where they are, else converted into `buffer`.
 #[inline(always)]
-fn to_f32<'a, S: Lanes, E: Element>(s: S, from: &'a [E], buffer: &'a mut [f32]) -> &'a [f32] {
+fn to_f32<S: Lanes, E: Element>(s: S, from: &[E], buffer: &mut [f32]) -> *const f32 {
     if let Some(same) = E::as_f32(from) {
-        return same;
+        return same.as_ptr();
     }
     let buffer = &mut buffer[..from.len()];
     assert!(from.len().is_multiple_of(BLOCK_TOKENS));
@@ -294,7 +368,7 @@ fn to_f32<'a, S: Lanes, E: Element>(s: S, from: &'a [E], buffer: &'a mut [f32]) 
             );
         }
     }
-    buffer
+    buffer.as_ptr()
 }
 
 /// Turns one row's scores of a span into weights; the largest score and the sum of weights.
@@ -337,57 +411,63 @@ fn softmax<S: Lanes>(s: S, scores: &mut [f32], visible: &Range<usize>) -> (f32, 
 
 /// A small matrix product `c (+)= a · b`; each element is summed over the depth ascending.
 #[derive(Clone, Copy)]
-struct Product {
+struct Product<B> {
     a: *const f32,
-    b: *const f32,
+    b: Ahead<B>,
     c: *mut f32,
     depth: usize,
     b_pitch: usize,
     c_pitch: usize,
 }
 
-/// Calls `tile` with the number of rows as a constant.
+/// Calls [`Product::tile`] with the number of rows as a constant, for as many vectors of columns as there are and
+/// registers allow: 4, 2 or 1. The number of columns done.
 macro_rules! with_rows {
-    ($s:ident, $rows:ident, |$r:ident| $call:expr, [$($n:literal)*]) => {
+    ($s:ident, $rows:ident, $columns:ident, |$r:ident, $v:ident| $call:expr, [$($n:literal)*]) => {
         match $rows {
             $($n if $n <= S::TILE_ROWS => {
                 const $r: usize = $n;
-                $call
+                if 3 * $r <= S::TILE_ROWS && $columns >= 4 * S::N {
+                    const $v: usize = 4;
+                    $call;
+                    4 * S::N
+                } else if $columns >= 2 * S::N {
+                    const $v: usize = 2;
+                    $call;
+                    2 * S::N
+                } else {
+                    const $v: usize = 1;
+                    $call;
+                    S::N
+                }
             })*
-            _ => unreachable!("a group has at most TILE_ROWS rows"),
+            _ => unreachable!("a group has as many rows as a product is compiled for"),
         }
     };
 }
 
-impl Product {
-    /// `c = a · b` for two vectors of columns; `a` is `[depth, rows]`.
+impl<B: Element> Product<B> {
+    /// `c = a · b` for some of the `columns` that are left, a multiple of `S::N`; how many. `a` is `[depth, rows]`.
     ///
     /// # Safety
-    /// `a` has `depth * rows` elements; `b` `depth` rows, `c` `rows` rows of at least two vectors.
+    /// `a` has `depth * rows` elements; `b` `depth` rows, `c` `rows` rows of `columns`.
     #[inline(always)]
-    unsafe fn of_queries<S: Lanes>(self, s: S, rows: usize) {
+    unsafe fn of_queries<S: Lanes>(self, s: S, rows: usize, columns: usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            with_rows!(s, rows, |R| self.tile::<S, R, 2, 1, R, false>(s), [1 2 3 4 5 6 7 8 9 10 11 12]);
+            with_rows!(s, rows, columns, |R, V| self.tile::<S, R, V, 1, R, false>(s), [1 2 3 4 6 8 12])
         }
     }
 
-    /// `c += a · b` for two vectors of columns, or one if there is but one; the number of columns done. `a` is
-    /// `[rows, SPAN]`, of which the first `depth` columns count.
+    /// `c += a · b`, as [`Product::of_queries`]. `a` is `[rows, SPAN]`, of which the first `depth` columns count.
     ///
     /// # Safety
-    /// As for [`Product::of_queries`], with the columns available given in `columns`.
+    /// As for [`Product::of_queries`].
     #[inline(always)]
     unsafe fn of_weights<S: Lanes>(self, s: S, rows: usize, columns: usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            if columns >= 2 * S::N {
-                with_rows!(s, rows, |R| self.tile::<S, R, 2, SPAN, 1, true>(s), [1 2 3 4 5 6 7 8 9 10 11 12]);
-                2 * S::N
-            } else {
-                with_rows!(s, rows, |R| self.tile::<S, R, 1, SPAN, 1, true>(s), [1 2 3 4 5 6 7 8 9 10 11 12]);
-                S::N
-            }
+            with_rows!(s, rows, columns, |R, V| self.tile::<S, R, V, SPAN, 1, true>(s), [1 2 3 4 6 8 12])
         }
     }
 
@@ -419,7 +499,9 @@ impl Product {
             }
             let (mut a, mut b) = (self.a, self.b);
             for _ in 0..self.depth {
-                let columns: [S::V; V] = std::array::from_fn(|v| s.load_at(b.add(v * S::N)));
+                let columns: [S::V; V] =
+                    std::array::from_fn(|v| B::load_at(s, b.now.add(v * S::N)));
+                b.prefetch(s, V * S::N);
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let factor = s.splat(*a.add(r * ROW));
                     for (sum, &column) in sums.iter_mut().zip(&columns) {
@@ -427,7 +509,7 @@ impl Product {
                     }
                 }
                 a = a.add(STEP);
-                b = b.add(self.b_pitch);
+                b = b.at(self.b_pitch);
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (v, &sum) in sums.iter().enumerate() {

@@ -189,3 +189,6 @@ fn rotate_halves<S: Lanes>(s: S, x: &mut [f32], cos: &[f32], sin: &[f32]) {
         s.store_part(high, second);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,6 +62,8 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// `N` values can be written at `to`.
     unsafe fn store_half_at(self, to: *mut u16, v: Self::V);
+    /// Asks for the cache line at `address`, which need not be readable.
+    fn prefetch<T>(self, address: *const T);
     /// `a + b`.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a - b`.
@@ -225,6 +227,8 @@ impl Lanes for Portable {
         }
     }
     #[inline(always)]
+    fn prefetch<T>(self, _: *const T) {}
+    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         zip(a, b, |a, b| a + b)
     }
@@ -271,3 +275,6 @@ impl Lanes for Portable {
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+#[cfg(test)]
+mod tests;

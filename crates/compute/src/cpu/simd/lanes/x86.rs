@@ -54,6 +54,11 @@ impl Lanes for Avx2 {
     const N: usize = 8;
     const TILE_ROWS: usize = 6;
 
+    #[inline(always)]
+    fn prefetch<T>(self, address: *const T) {
+        // SAFETY: a hint that never faults; every x86-64 machine has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
     lanes_memory! {
         load_at(from: *const f32) -> __m256 = _mm256_loadu_ps(from);
         store_at(to: *mut f32, v: __m256) = _mm256_storeu_ps(to, v);
@@ -84,6 +89,11 @@ impl Lanes for Avx512 {
     const N: usize = 16;
     const TILE_ROWS: usize = 12;
 
+    #[inline(always)]
+    fn prefetch<T>(self, address: *const T) {
+        // SAFETY: a hint that never faults; every x86-64 machine has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
     lanes_memory! {
         load_at(from: *const f32) -> __m512 = _mm512_loadu_ps(from);
         store_at(to: *mut f32, v: __m512) = _mm512_storeu_ps(to, v);
