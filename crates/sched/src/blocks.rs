@@ -108,47 +108,54 @@ impl Blocks {
     }
 }
 
-/// Doubly linked list over block numbers, oldest first; the last entry of both arrays is the list's own.
+/// Doubly linked list over block numbers, oldest first; the last entry is the list's own.
 #[derive(Debug, Clone)]
 struct CachedList {
-    next: Vec<BlockId>,
-    previous: Vec<BlockId>,
+    links: Vec<Link>,
     len: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    previous: BlockId,
+    next: BlockId,
 }
 
 impl CachedList {
     fn new(blocks: u32) -> Self {
+        let own = Link {
+            previous: blocks,
+            next: blocks,
+        };
         Self {
-            next: vec![blocks; blocks as usize + 1],
-            previous: vec![blocks; blocks as usize + 1],
+            links: vec![own; blocks as usize + 1],
             len: 0,
         }
     }
 
     /// The list's own entry, equal to the number of blocks.
     fn nobody(&self) -> BlockId {
-        (self.next.len() - 1) as BlockId
+        (self.links.len() - 1) as BlockId
     }
 
     fn oldest(&self) -> Option<BlockId> {
-        let first = self.next[self.nobody() as usize];
+        let first = self.links[self.nobody() as usize].next;
         (first != self.nobody()).then_some(first)
     }
 
     fn push(&mut self, block: BlockId) {
-        let end = self.nobody();
-        let last = self.previous[end as usize];
-        self.next[last as usize] = block;
-        self.previous[block as usize] = last;
-        self.next[block as usize] = end;
-        self.previous[end as usize] = block;
+        let next = self.nobody();
+        let previous = self.links[next as usize].previous;
+        self.links[block as usize] = Link { previous, next };
+        self.links[previous as usize].next = block;
+        self.links[next as usize].previous = block;
         self.len += 1;
     }
 
     fn remove(&mut self, block: BlockId) {
-        let (before, after) = (self.previous[block as usize], self.next[block as usize]);
-        self.next[before as usize] = after;
-        self.previous[after as usize] = before;
+        let Link { previous, next } = self.links[block as usize];
+        self.links[previous as usize].next = next;
+        self.links[next as usize].previous = previous;
         self.len -= 1;
     }
 }
@@ -168,7 +175,7 @@ impl Blocks {
     }
 
     fn cached_blocks(&self) -> impl Iterator<Item = BlockId> {
-        let next = |&block: &BlockId| Some(self.cached.next[block as usize]);
+        let next = |&block: &BlockId| Some(self.cached.links[block as usize].next);
         let nobody = self.cached.nobody();
         std::iter::successors(next(&nobody), next).take_while(move |&block| block != nobody)
     }

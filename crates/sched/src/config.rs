@@ -84,6 +84,17 @@ impl Config {
         }
     }
 
+    /// Sets the mode with its usual prefill share: none where steps mix, half the time where turns alternate.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self.prefill_share_permille = match mode {
+            Mode::Mix => None,
+            Mode::HandOff => Some(500),
+        };
+        self
+    }
+
     /// Applies a profile's numbers.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {

@@ -17,8 +17,10 @@ pub(crate) const ROOT_KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Key of a block with these tokens after the prefix with key `parent`.
 pub(crate) fn chain_key(parent: u64, tokens: &[u32]) -> u64 {
     let mut key = parent;
-    for &token in tokens {
-        key = (key ^ u64::from(token)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    for pair in tokens.chunks(2) {
+        let low = u64::from(pair[0]);
+        let high = pair.get(1).map_or(1 << 63, |&token| u64::from(token) << 32);
+        key = (key ^ low ^ high).wrapping_mul(0xff51_afd7_ed55_8ccd);
         key ^= key >> 32;
     }
     key

@@ -318,10 +318,9 @@ impl Scheduler {
         while let Some(slot) = self.residents.iter().position(Option::is_none) {
             let unreserved = self.config.blocks - self.reserved;
             let fits = |sequence: &Sequence| sequence.needed_blocks(block_tokens) <= unreserved;
-            let Some(mut sequence) = self.queue.next(fits) else {
+            let Some(sequence) = self.queue.next(fits) else {
                 return;
             };
-            sequence.settle(block_tokens);
             self.reserved += sequence.needed_blocks(block_tokens);
             // A slot number comes from a `u32` count.
             let (id, arrival, number) = (sequence.id, sequence.arrival, slot as Slot);

@@ -44,6 +44,9 @@ pub(crate) struct Sequence {
 
 impl Sequence {
     pub(crate) fn new(request: &Admission<'_>, arrival: u64, block_tokens: u32) -> Self {
+        // Room for everything it can ever need, so that no step allocates memory for it.
+        let most = request.prompt.len() + request.max_new as usize;
+        let blocks = most.div_ceil(block_tokens as usize);
         let mut sequence = Self {
             id: request.id,
             arrival,
@@ -54,13 +57,14 @@ impl Sequence {
             parked: false,
             in_step: false,
             draining: false,
-            tokens: request.prompt.to_vec(),
+            tokens: Vec::with_capacity(most),
             computed: 0,
             cached: 0,
-            blocks: Vec::new(),
-            keys: Vec::new(),
+            blocks: Vec::with_capacity(blocks),
+            keys: Vec::with_capacity(blocks),
             cache: request.cache,
         };
+        sequence.tokens.extend_from_slice(request.prompt);
         sequence.extend_keys(block_tokens);
         sequence
     }
@@ -84,16 +88,6 @@ impl Sequence {
         let tokens = u64::from(self.prompt) + u64::from(self.max_new);
         // At most the number of blocks, as checked on arrival.
         tokens.div_ceil(u64::from(block_tokens)) as u32
-    }
-
-    /// Makes room for everything it can ever need, so that no step allocates memory for it.
-    pub(crate) fn settle(&mut self, block_tokens: u32) {
-        let blocks = self.needed_blocks(block_tokens) as usize;
-        self.tokens.reserve(self.max_new as usize);
-        self.blocks.reserve(blocks);
-        if self.cache {
-            self.keys.reserve(blocks - self.keys.len());
-        }
     }
 
     /// Prompt tokens that could be taken from the prefix index now.
