@@ -4,9 +4,13 @@
 mod chat;
 mod error;
 mod output;
+mod prompt;
+mod template;
 mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
+pub use prompt::Prompt;
+pub use template::ChatTemplate;
 pub use tokenizer::{Special, Tokenizer};

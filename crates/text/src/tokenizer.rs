@@ -3,8 +3,8 @@
 //! Ids and bytes are those of llama.cpp (`src/llama-vocab.cpp`) for the same file, with one exception: here ordinary text never
 //! becomes a control token, not even by merging. The merge loops and the splitting are written here, and not taken
 //! from the `tokenizers` crate, for three reasons: SentencePiece's order of merges (by score, ties leftmost, characters outside
-//! the vocabulary included) is not one that its BPE model can express; its patterns run on a backtracking engine whose errors
-//! end the iteration and lose the rest of the text; and working on bytes and ids without strings for each token is several times faster.
+//! the vocabulary included) is not one that its BPE model can express; its patterns backtrack, and when they run into the
+//! engine's limit the rest of the text silently becomes one word; and bytes and ids need no string for each token.
 
 mod bpe;
 mod bytes;
@@ -161,6 +161,11 @@ impl Tokenizer {
     pub fn is_control(&self, token: u32) -> bool {
         self.vocab.kind(token) == TokenKind::Control
     }
+
+    /// The tokens of the given kinds and how they are written.
+    pub(crate) fn spellings(&self, kinds: &[TokenKind]) -> impl Iterator<Item = (u32, &str)> {
+        self.vocab.of_kinds(kinds)
+    }
 }
 
 impl Model {
@@ -214,7 +219,7 @@ impl<'v> Encoder<'v> {
             Special::Parse => &tokenizer.special,
         };
         tokens.fragments(text, |fragment| match fragment {
-            Fragment::Token(id) => self.token(id),
+            Fragment::Token { id, .. } => self.token(id),
             Fragment::Text(text) => {
                 match &tokenizer.model {
                     Model::Bpe(bpe) => bpe.encode(text, &mut self.merger, &mut self.ids),

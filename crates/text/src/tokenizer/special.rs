@@ -15,8 +15,8 @@ pub(crate) struct SpecialTokens {
 pub(crate) enum Fragment<'t> {
     /// No special token in it.
     Text(&'t str),
-    /// The spelling of a special token.
-    Token(u32),
+    /// The spelling of a special token, of `len` bytes.
+    Token { id: u32, len: usize },
 }
 
 impl SpecialTokens {
@@ -39,7 +39,10 @@ impl SpecialTokens {
             if found.start() > done {
                 each(Fragment::Text(&text[done..found.start()]));
             }
-            each(Fragment::Token(self.ids[found.pattern().as_usize()]));
+            each(Fragment::Token {
+                id: self.ids[found.pattern().as_usize()],
+                len: found.len(),
+            });
             done = found.end();
         }
         if done < text.len() {
