@@ -43,7 +43,6 @@ pub(crate) struct Estimate {
     /// `None`: the model is given and exact.
     fit: Option<Fit>,
     standings: [Standing; 3],
-    disturbances: u64,
     q_min: u32,
     q_max: u32,
     efficiency_permille: u32,
@@ -70,7 +69,6 @@ impl Estimate {
             model: config.cost,
             fit: (!config.fixed_cost).then(|| Fit::new(&config.cost)),
             standings: [standing.clone(), standing.clone(), standing],
-            disturbances: 0,
             q_min: config.q_min.max(1),
             q_max: config.q_max.max(config.q_min).max(1),
             efficiency_permille: config.efficiency_permille.min(990),
@@ -79,10 +77,6 @@ impl Estimate {
 
     pub(crate) fn model(&self) -> &CostModel {
         &self.model
-    }
-
-    pub(crate) fn disturbances(&self) -> u64 {
-        self.disturbances
     }
 
     /// r95 of a regime, permille.
@@ -136,7 +130,6 @@ impl Estimate {
         let predicted = self.model.step_us(shape).max(1);
         let standing = &mut self.standings[shape.regime() as usize];
         if standing.samples >= LEARNT && elapsed / DISTURBANCE > predicted {
-            self.disturbances += 1;
             standing.disturbed_in_a_row += 1;
             if standing.disturbed_in_a_row < CHANGED {
                 return Verdict::Disturbed;

@@ -13,6 +13,7 @@ mod estimate;
 mod policy;
 mod prefix;
 mod queue;
+mod residents;
 mod scheduler;
 mod sequence;
 mod stats;

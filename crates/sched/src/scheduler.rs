@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use crate::blocks::Blocks;
 use crate::config::Config;
 use crate::cost::Shape;
-use crate::estimate::{Estimate, Verdict};
+use crate::estimate::Estimate;
 use crate::policy::{Candidate, Policy, Turn, View};
 use crate::queue::Queue;
+use crate::residents::{Residents, Slot};
 use crate::sequence::{Phase, Sequence};
-use crate::stats::{BlockStats, Stats, Violations};
+use crate::stats::{BlockStats, Counts, Stats};
 use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};
-
-/// Index into the resident sequences.
-type Slot = u32;
 
 /// Decides what runs next.
 ///
@@ -25,9 +23,7 @@ pub struct Scheduler {
     policy: Policy,
     estimate: Estimate,
     queue: Queue,
-    residents: Vec<Option<Sequence>>,
-    /// Occupied slots in order of arrival.
-    order: Vec<Slot>,
+    residents: Residents,
     /// Live ids: queued (`None`) or resident.
     places: BTreeMap<SeqId, Option<Slot>>,
     blocks: Blocks,
@@ -46,19 +42,6 @@ pub struct Scheduler {
     counts: Counts,
 }
 
-/// What only [`Stats`] needs.
-#[derive(Debug, Clone, Default)]
-struct Counts {
-    prefill_tokens: u64,
-    cached_tokens: u64,
-    decode_tokens: u64,
-    steps: u64,
-    predicted_us: u64,
-    actual_us: u64,
-    failed: u64,
-    violations: Violations,
-}
-
 impl Scheduler {
     /// # Panics
     /// If there are no slots, no blocks or no tokens in a block.
@@ -72,8 +55,7 @@ impl Scheduler {
             policy: Policy::new(&config),
             estimate: Estimate::new(&config),
             queue: Queue::default(),
-            residents: vec![None; slots],
-            order: Vec::with_capacity(slots),
+            residents: Residents::new(config.slots),
             places: BTreeMap::new(),
             blocks: Blocks::new(config.blocks, config.block_tokens),
             reserved: 0,
@@ -143,7 +125,7 @@ impl Scheduler {
             self.places.remove(&id);
             return true;
         };
-        let sequence = self.resident_mut(slot);
+        let sequence = self.residents.get_mut(slot);
         if sequence.in_step {
             return !std::mem::replace(&mut sequence.draining, true);
         }
@@ -195,7 +177,7 @@ impl Scheduler {
         assert!(!self.in_flight, "one step at a time");
         self.admit();
         let ready = self.survey();
-        let active = self.active();
+        let active = self.residents.active();
         let view = View {
             prompts: &self.prompts,
             ready,
@@ -240,7 +222,7 @@ impl Scheduler {
                 self.step.prefill[row - decodes].tokens
             };
             if self.finish_row(slot, tokens, outcome) {
-                self.ended.push(self.resident(slot).id);
+                self.ended.push(self.residents.get(slot).id);
                 self.end(slot);
             }
         }
@@ -268,9 +250,15 @@ impl Scheduler {
         let range = |sequence: &Sequence| {
             model.range(sequence.computed, sequence.remaining()) >> crate::FRACTION_BITS
         };
-        let prompts: i64 = self.residents().chain(self.queue.iter()).map(range).sum();
+        let prompts: i64 = self
+            .residents
+            .iter()
+            .chain(self.queue.iter())
+            .map(range)
+            .sum();
         let left = self
-            .residents()
+            .residents
+            .iter()
             .map(|sequence| sequence.max_new - sequence.generated())
             .min();
         let step = model.step_us(self.decode_shape()).max(0);
@@ -280,17 +268,15 @@ impl Scheduler {
 
     /// A snapshot for status pages.
     pub fn stats(&self) -> Stats {
-        let counts = &self.counts;
-        let blocks = &self.blocks;
-        let count = |test: fn(&Sequence) -> bool| {
-            self.residents().filter(|sequence| test(sequence)).count() as u32
-        };
+        let (blocks, counts) = (&self.blocks, &self.counts);
         Stats {
             queued: self.queue.len(),
-            resident: self.order.len() as u32,
-            prefilling: count(|sequence| sequence.phase == Phase::Prefill),
-            active: self.active(),
-            parked: count(|sequence| sequence.parked),
+            resident: self.residents.len(),
+            prefilling: self
+                .residents
+                .count(|sequence| sequence.phase == Phase::Prefill),
+            active: self.residents.active(),
+            parked: self.residents.count(|sequence| sequence.parked),
             blocks: BlockStats {
                 total: blocks.total(),
                 used: blocks.total() - blocks.cached() - blocks.free(),
@@ -305,7 +291,7 @@ impl Scheduler {
             predicted_us: counts.predicted_us,
             actual_us: counts.actual_us,
             violations: counts.violations,
-            disturbances: self.estimate.disturbances(),
+            disturbances: counts.disturbances,
             failed: counts.failed,
             cost: *self.estimate.model(),
             margin_permille: self.estimate.margins(),
@@ -315,21 +301,15 @@ impl Scheduler {
     /// Gives free slots to queued sequences whose blocks can be reserved.
     fn admit(&mut self) {
         let block_tokens = self.config.block_tokens;
-        while let Some(slot) = self.residents.iter().position(Option::is_none) {
+        while let Some(slot) = self.residents.vacant() {
             let unreserved = self.config.blocks - self.reserved;
             let fits = |sequence: &Sequence| sequence.needed_blocks(block_tokens) <= unreserved;
             let Some(sequence) = self.queue.next(fits) else {
                 return;
             };
             self.reserved += sequence.needed_blocks(block_tokens);
-            // A slot number comes from a `u32` count.
-            let (id, arrival, number) = (sequence.id, sequence.arrival, slot as Slot);
-            self.residents[slot] = Some(sequence);
-            self.places.insert(id, Some(number));
-            let rank = self
-                .order
-                .partition_point(|&slot| self.resident(slot).arrival < arrival);
-            self.order.insert(rank, number);
+            self.places.insert(sequence.id, Some(slot));
+            self.residents.insert(slot, sequence);
         }
     }
 
@@ -338,10 +318,11 @@ impl Scheduler {
         let block_tokens = self.config.block_tokens;
         self.prompts.clear();
         self.keys.clear();
-        for &slot in &self.order {
-            let sequence = self.residents[slot as usize]
-                .as_mut()
-                .expect("slots in order are occupied");
+        for rank in 0.. {
+            let Some(slot) = self.residents.by_rank(rank) else {
+                break;
+            };
+            let sequence = self.residents.get_mut(slot);
             if sequence.phase != Phase::Prefill || sequence.parked {
                 continue;
             }
@@ -391,10 +372,11 @@ impl Scheduler {
         } else {
             Shape::default()
         };
-        for &slot in &self.order {
-            let sequence = self.residents[slot as usize]
-                .as_mut()
-                .expect("slots in order are occupied");
+        for rank in 0.. {
+            let Some(slot) = self.residents.by_rank(rank) else {
+                break;
+            };
+            let sequence = self.residents.get_mut(slot);
             if decode && sequence.runs_next() {
                 sequence.in_step = true;
                 sequence.grow(1, &mut self.blocks, block_tokens);
@@ -409,9 +391,7 @@ impl Scheduler {
                 remaining,
                 ..
             } = self.prompts[part.prompt];
-            let sequence = self.residents[slot as usize]
-                .as_mut()
-                .expect("prompts are resident");
+            let sequence = self.residents.get_mut(slot);
             sequence.in_step = true;
             sequence.grow(part.tokens, &mut self.blocks, block_tokens);
             self.shape.add_range(start, part.tokens);
@@ -454,7 +434,7 @@ impl Scheduler {
                 Outcome::Prefilled => !samples,
                 Outcome::Token(_) | Outcome::Sampling | Outcome::Finish => samples,
             };
-            if !fits && !self.resident(self.rows[index]).draining {
+            if !fits && !self.residents.get(self.rows[index]).draining {
                 return Err(CompleteError::WrongOutcome { index });
             }
         }
@@ -463,47 +443,27 @@ impl Scheduler {
 
     /// Feeds the estimate and the counters.
     fn learn(&mut self, elapsed_us: u64) {
-        let budget = self.step.budget_us;
-        let verdict = self.estimate.observe(self.shape, budget as i64, elapsed_us);
-        let counts = &mut self.counts;
-        counts.steps += 1;
-        counts.prefill_tokens += self.shape.tokens;
-        counts.decode_tokens += u64::from(self.shape.rows);
-        counts.predicted_us += self.step.predicted_us;
-        counts.actual_us += elapsed_us;
-        if !self.step.contended || elapsed_us <= budget + budget / 10 {
-            return;
-        }
-        let violations = &mut counts.violations;
-        *match verdict {
-            Verdict::Disturbed => &mut violations.disturbance,
-            Verdict::Normal if self.step.floor_limited => &mut violations.floor,
-            Verdict::Normal if self.shape.tokens == 0 && self.step.predicted_us > budget => {
-                &mut violations.decode
-            }
-            Verdict::Normal => &mut violations.model,
-        } += 1;
+        // Budgets fit well.
+        let budget_us = self.step.budget_us as i64;
+        let verdict = self.estimate.observe(self.shape, budget_us, elapsed_us);
+        self.counts
+            .record(&self.step, self.shape, elapsed_us, verdict);
     }
 
     /// Applies an outcome of the completed step; true if the sequence ends with it.
     fn finish_row(&mut self, slot: Slot, tokens: u32, outcome: Outcome) -> bool {
         let block_tokens = self.config.block_tokens;
-        let sequence = self.residents[slot as usize]
-            .as_mut()
-            .expect("sequences in a step are resident");
+        let sequence = self.residents.get_mut(slot);
         sequence.in_step = false;
         if outcome != Outcome::Failed {
             sequence.advance(tokens, &mut self.blocks, block_tokens);
         }
-        let draining = sequence.draining;
-        self.settle_outcome(slot, outcome) || draining
+        sequence.draining || self.settle_outcome(slot, outcome)
     }
 
     /// Moves a sequence on to what its outcome says; true if it ends.
     fn settle_outcome(&mut self, slot: Slot, outcome: Outcome) -> bool {
-        let sequence = self.residents[slot as usize]
-            .as_mut()
-            .expect("outcomes belong to residents");
+        let sequence = self.residents.get_mut(slot);
         match outcome {
             Outcome::Prefilled => false,
             Outcome::Token(token) => {
@@ -525,12 +485,9 @@ impl Scheduler {
 
     /// Removes a resident sequence and gives back its blocks.
     fn end(&mut self, slot: Slot) {
-        let mut sequence = self.residents[slot as usize]
-            .take()
-            .expect("only residents end");
+        let mut sequence = self.residents.remove(slot);
         self.reserved -= sequence.needed_blocks(self.config.block_tokens);
         sequence.release(&mut self.blocks);
-        self.order.retain(|&other| other != slot);
         self.places.remove(&sequence.id);
     }
 
@@ -547,46 +504,26 @@ impl Scheduler {
 
     fn decode_shape(&self) -> Shape {
         let mut shape = Shape::default();
-        for sequence in self.residents().filter(|sequence| sequence.runs_next()) {
+        for sequence in self
+            .residents
+            .iter()
+            .filter(|sequence| sequence.runs_next())
+        {
             shape.rows += 1;
             shape.context += sequence.tokens.len() as u64;
         }
         shape
     }
 
-    /// Number of ready and busy decoders.
-    fn active(&self) -> u32 {
-        self.residents()
-            .filter(|sequence| sequence.phase != Phase::Prefill && !sequence.parked)
-            .count() as u32
-    }
-
-    /// In order of arrival.
-    fn residents(&self) -> impl Iterator<Item = &Sequence> {
-        self.order.iter().map(|&slot| self.resident(slot))
-    }
-
-    fn resident(&self, slot: Slot) -> &Sequence {
-        self.residents[slot as usize]
-            .as_ref()
-            .expect("the slot is occupied")
-    }
-
-    fn resident_mut(&mut self, slot: Slot) -> &mut Sequence {
-        self.residents[slot as usize]
-            .as_mut()
-            .expect("the slot is occupied")
-    }
-
     /// A resident sequence that is not about to end.
     fn live_mut(&mut self, id: SeqId) -> Option<&mut Sequence> {
         let slot = (*self.places.get(&id)?)?;
-        Some(self.resident_mut(slot)).filter(|sequence| !sequence.draining)
+        Some(self.residents.get_mut(slot)).filter(|sequence| !sequence.draining)
     }
 
     fn sequence(&self, id: SeqId) -> Option<&Sequence> {
         match *self.places.get(&id)? {
-            Some(slot) => Some(self.resident(slot)),
+            Some(slot) => Some(self.residents.get(slot)),
             None => self.queue.iter().find(|sequence| sequence.id == id),
         }
     }
@@ -604,12 +541,14 @@ impl Scheduler {
     /// Every block is accounted for.
     pub(crate) fn check_blocks(&self) {
         let tables: Vec<&[u32]> = self
-            .residents()
+            .residents
+            .iter()
             .map(|sequence| &sequence.blocks[..])
             .collect();
         self.blocks.check(&tables);
         let needs = self
-            .residents()
+            .residents
+            .iter()
             .map(|sequence| sequence.needed_blocks(self.config.block_tokens));
         assert_eq!(self.reserved, needs.sum::<u32>());
         assert!(self.reserved <= self.config.blocks);

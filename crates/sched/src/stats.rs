@@ -1,6 +1,8 @@
 //! Counters for a status page and for the start-up and shutdown log.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, Shape};
+use crate::estimate::Verdict;
+use crate::step::Step;
 
 /// A snapshot of the scheduler. Counts since start where not said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,4 +69,42 @@ pub struct Violations {
     pub model: u64,
     /// Something else held the machine.
     pub disturbance: u64,
+}
+
+/// What has been done since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) prefill_tokens: u64,
+    pub(crate) cached_tokens: u64,
+    pub(crate) decode_tokens: u64,
+    pub(crate) steps: u64,
+    pub(crate) predicted_us: u64,
+    pub(crate) actual_us: u64,
+    pub(crate) violations: Violations,
+    pub(crate) disturbances: u64,
+    pub(crate) failed: u64,
+}
+
+impl Counts {
+    /// Counts a completed step.
+    pub(crate) fn record(&mut self, step: &Step, shape: Shape, elapsed_us: u64, verdict: Verdict) {
+        self.steps += 1;
+        self.prefill_tokens += shape.tokens;
+        self.decode_tokens += u64::from(shape.rows);
+        self.predicted_us += step.predicted_us;
+        self.actual_us += elapsed_us;
+        self.disturbances += u64::from(verdict == Verdict::Disturbed);
+        if !step.contended || elapsed_us <= step.budget_us + step.budget_us / 10 {
+            return;
+        }
+        let violations = &mut self.violations;
+        *match verdict {
+            Verdict::Disturbed => &mut violations.disturbance,
+            Verdict::Normal if step.floor_limited => &mut violations.floor,
+            Verdict::Normal if shape.tokens == 0 && step.predicted_us > step.budget_us => {
+                &mut violations.decode
+            }
+            Verdict::Normal => &mut violations.model,
+        } += 1;
+    }
 }

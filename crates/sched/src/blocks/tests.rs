@@ -44,7 +44,11 @@ fn the_least_recently_used_block_goes_first_and_children_before_parents() {
     blocks.release(hit);
     blocks.check(&[]);
     // A free one, then 3, 2, 8, 7 and last 1.
-    let key = |tokens: &[u32]| chain_key(ROOT_KEY, tokens);
+    let key = |tokens: &[u32]| {
+        tokens
+            .iter()
+            .fold(ROOT_KEY, |key, &token| chain_key(key, &[token]))
+    };
     let expected =
         [vec![1, 2, 3], vec![1, 2], vec![7, 8], vec![7], vec![1]].map(|tokens| key(&tokens));
     assert_eq!(blocks.cached_keys(), expected);

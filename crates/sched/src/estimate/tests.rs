@@ -156,7 +156,6 @@ fn spikes_are_counted_and_not_fitted() {
         let verdict = estimate.observe(shape, 100_000, elapsed.cast_unsigned());
         assert_eq!(verdict == Verdict::Disturbed, spike);
     }
-    assert_eq!(estimate.disturbances(), 10);
     assert!(worst_error(&before, &cpu(), random) <= 60);
     assert!(worst_error(estimate.model(), &cpu(), random) <= 60);
 }
@@ -168,7 +167,6 @@ fn a_machine_that_stays_slow_is_believed() {
     feed(&mut estimate, &cpu(), 100, 50, random);
     let slow = scaled(cpu(), [5000; 7]);
     feed(&mut estimate, &slow, 150, 0, random);
-    assert!(estimate.disturbances() >= u64::from(CHANGED));
     let worst = worst_error(estimate.model(), &slow, random);
     assert!(worst <= 100, "{worst} ‰");
 }

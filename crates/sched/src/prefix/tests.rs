@@ -31,9 +31,8 @@ fn keys_depend_on_every_token_and_on_what_was_before() {
     assert_ne!(key, chain_key(ROOT_KEY, &[1, 2, 4]));
     assert_ne!(key, chain_key(ROOT_KEY, &[2, 1, 3]));
     assert_ne!(chain_key(key, &[1, 2, 3]), key);
-    assert_eq!(
-        chain_key(chain_key(ROOT_KEY, &[1]), &[2, 3]),
-        key,
-        "a chain is its concatenation"
+    assert_ne!(
+        chain_key(ROOT_KEY, &[1, 2]),
+        chain_key(ROOT_KEY, &[1, 2, 0])
     );
 }

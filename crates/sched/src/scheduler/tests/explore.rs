@@ -103,7 +103,7 @@ impl System for Scheduler {
         let mut key = self.policy.key();
         key.extend(self.blocks.cached_keys());
         key.push(self.queue.turn());
-        for sequence in self.residents() {
+        for sequence in self.residents.iter() {
             key.extend([
                 sequence.id,
                 u64::from(sequence.computed),

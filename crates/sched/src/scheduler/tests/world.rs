@@ -186,7 +186,8 @@ impl World {
     fn runnable(&self) -> (u32, u32) {
         let residents = || {
             self.scheduler
-                .residents()
+                .residents
+                .iter()
                 .filter(|sequence| !sequence.parked && !sequence.draining)
         };
         let count = |phase| {
