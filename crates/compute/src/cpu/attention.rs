@@ -8,7 +8,7 @@ use super::isa::Isa;
 use super::kv::Blocks;
 use super::pool::Pool;
 use super::simd::attention::{
-    Element, HeadBlock, Merge, PackQueries, RowState, SPAN, SpanAttention, SpanWork, pitch,
+    Element, HeadBlock, Merge, PackQueries, RowStates, SPAN, SpanAttention, SpanWork, pitch,
 };
 use super::simd::lanes::dispatch;
 use crate::{AttentionSpec, BLOCK_TOKENS, Batch, BatchSequence};
@@ -331,28 +331,22 @@ impl<E: Element> Attention<'_, E> {
 
     /// Adds the next span to what the spans before it gave.
     fn merge(&self, total: &mut States, (out, max, sum): (&[f32], &[f32], &[f32])) {
+        let total = RowStates {
+            out: &mut total.out,
+            max: &mut total.max,
+            sum: &mut total.sum,
+        };
         let pitch = pitch(self.spec.head_dim);
-        let states = total
-            .out
-            .chunks_exact_mut(pitch)
-            .zip(total.max.iter_mut().zip(&mut total.sum));
-        let parts = out.chunks_exact(pitch).zip(max.iter().zip(sum));
-        for ((total_out, (total_max, total_sum)), (out, (&max, &sum))) in states.zip(parts) {
-            let total = RowState {
-                out: total_out,
-                max: total_max,
-                sum: total_sum,
-            };
-            dispatch(
-                self.isa,
-                Merge {
-                    total,
-                    out,
-                    max,
-                    sum,
-                },
-            );
-        }
+        dispatch(
+            self.isa,
+            Merge {
+                total,
+                out,
+                max,
+                sum,
+                pitch,
+            },
+        );
     }
 
     /// Divides by the sum of weights and writes the tile's part of the output.

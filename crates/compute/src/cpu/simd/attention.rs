@@ -520,48 +520,52 @@ impl<B: Element> Product<B> {
     }
 }
 
-/// Attention of one row over some spans: `Σ weight · v`, the largest score, `Σ weight`.
-pub(crate) struct RowState<'a> {
+/// Attention of a tile's rows over some spans.
+pub(crate) struct RowStates<'a> {
+    /// `[rows, pitch]`: `Σ weight · v`.
     pub(crate) out: &'a mut [f32],
-    pub(crate) max: &'a mut f32,
-    pub(crate) sum: &'a mut f32,
+    /// `[rows]`: the largest score.
+    pub(crate) max: &'a mut [f32],
+    /// `[rows]`: `Σ weight`.
+    pub(crate) sum: &'a mut [f32],
 }
 
-/// Adds the next span of a row to what the spans before it gave.
+/// Adds the next span to what the spans before it gave.
 pub(crate) struct Merge<'a> {
     /// Starts as zeros with a maximum of minus infinity.
-    pub(crate) total: RowState<'a>,
+    pub(crate) total: RowStates<'a>,
     pub(crate) out: &'a [f32],
-    pub(crate) max: f32,
-    pub(crate) sum: f32,
+    pub(crate) max: &'a [f32],
+    pub(crate) sum: &'a [f32],
+    /// Multiple of [`MAX_LANES`].
+    pub(crate) pitch: usize,
 }
 
 impl Kernel for Merge<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        if self.max == f32::NEG_INFINITY {
-            return; // the row sees nothing of this span
-        }
         let total = self.total;
-        let max = if *total.max > self.max {
-            *total.max
-        } else {
-            self.max
-        };
-        let old = s.exp2(s.splat(*total.max - max));
-        let new = s.exp2(s.splat(self.max - max));
-        let sum = s.mul_add(s.splat(self.sum), new, s.mul(s.splat(*total.sum), old));
-        for (to, from) in total
+        let rows = total
             .out
-            .chunks_exact_mut(S::N)
-            .zip(self.out.chunks_exact(S::N))
-        {
-            let kept = s.mul(s.load(to), old);
-            let merged = s.mul_add(s.load(from), new, kept);
-            s.store(to, merged);
+            .chunks_exact_mut(self.pitch)
+            .zip(self.out.chunks_exact(self.pitch));
+        for (row, (total_out, out)) in rows.enumerate() {
+            if self.max[row] == f32::NEG_INFINITY {
+                continue; // the row sees nothing of this span
+            }
+            let (before, span) = (total.max[row], self.max[row]);
+            let max = if before > span { before } else { span };
+            let old = s.exp2(s.splat(before - max));
+            let new = s.exp2(s.splat(span - max));
+            for (to, from) in total_out.chunks_exact_mut(S::N).zip(out.chunks_exact(S::N)) {
+                let kept = s.mul(s.load(to), old);
+                let merged = s.mul_add(s.load(from), new, kept);
+                s.store(to, merged);
+            }
+            let sum = s.mul(s.splat(total.sum[row]), old);
+            total.sum[row] = s.first(s.mul_add(s.splat(self.sum[row]), new, sum));
+            total.max[row] = max;
         }
-        *total.max = max;
-        *total.sum = s.largest(sum);
     }
 }

@@ -123,6 +123,14 @@ pub(crate) trait Lanes: Copy {
         to.copy_from_slice(&padded[..to.len()]);
     }
 
+    /// Lane 0.
+    #[inline(always)]
+    fn first(self, v: Self::V) -> f32 {
+        let mut lanes = [0.0; MAX_LANES];
+        self.store(&mut lanes, v);
+        lanes[0]
+    }
+
     /// Sum of all lanes, by halves: lane `i` and `i + N/2` first.
     #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
