@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::world::{Event, Machine, World};
 use crate::config::{Config, Mode};
-use crate::cost::{CostModel, micros, nanos};
+use crate::cost::{CostModel, FRACTION_BITS, Fixed, Regime, micros, nanos};
 
 /// One client: when it comes, with what, and what it does later (µs after its arrival).
 #[derive(Debug, Clone)]
@@ -164,6 +164,54 @@ fn world(config: &Config, machine: &Machine, clients: &[Client]) -> World {
     world
 }
 
+/// I3: with a prefill share σ, prompts wait at most `K = 1 + ⌈(C_max + ΔT(floor) + a_M − a_D)·(1−σ)/(σ·t_dec)⌉` steps.
+fn check_patience(world: &World) {
+    let config = &world.scheduler.config;
+    let Some(share) = config.prefill_share_permille.map(i64::from) else {
+        return;
+    };
+    let decode_only = || {
+        world
+            .log
+            .iter()
+            .filter(|ran| ran.step.prefill.is_empty() && ran.prompts > 0)
+    };
+    let shortest = decode_only()
+        .map(|ran| ran.true_us.cast_signed())
+        .min()
+        .unwrap_or(0);
+    if shortest == 0 {
+        return;
+    }
+    let estimate = &world.scheduler.estimate;
+    let floor = [Regime::Prefill, Regime::Mixed]
+        .map(|regime| estimate.floor_tokens(regime))
+        .into_iter()
+        .max();
+    // No prompt is longer than 80 tokens.
+    let floor = (config.cost.range(80, floor.unwrap_or(0)) >> FRACTION_BITS) + 1;
+    let us = |cost: Fixed| cost >> FRACTION_BITS;
+    let longest = config
+        .t_stall_us
+        .cast_signed()
+        .max(us(config.cost.prefill) + floor);
+    let mixing = us(config.cost.mixed) - us(config.cost.decode) + 1;
+    let debt = (longest + floor + mixing.max(0)) * (1000 - share);
+    let most = 1 + debt / (share * shortest) + 1;
+    let mut waited = 0;
+    for ran in &world.log {
+        waited = if ran.step.prefill.is_empty() && ran.prompts > 0 {
+            waited + 1
+        } else {
+            0
+        };
+        assert!(
+            waited <= most,
+            "I3 {waited} steps without prefill, {most} at most"
+        );
+    }
+}
+
 fn clients() -> impl Strategy<Value = Vec<Client>> {
     prop::collection::vec(client(), 1..14)
 }
@@ -209,11 +257,12 @@ proptest! {
             let fits = ran.true_us <= ran.step.budget_us;
             if ran.step.contended && !ran.step.prefill.is_empty() {
                 prop_assert!(fits || ran.step.floor_limited);
-                let floor = world.scheduler.estimate.floor_tokens(crate::cost::Regime::Prefill)
-                    .max(world.scheduler.estimate.floor_tokens(crate::cost::Regime::Mixed));
+                let floor = world.scheduler.estimate.floor_tokens(Regime::Prefill)
+                    .max(world.scheduler.estimate.floor_tokens(Regime::Mixed));
                 prop_assert!(fits || tokens <= floor);
             }
         }
+        check_patience(&world);
     }
 }
 
@@ -221,8 +270,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// A cold start with every coefficient wrong, a decoder and a long prompt: the first chunk is at most
-    /// twice the largest seen to fit, hardly
-    /// a step breaks the bound and none by much, and the prompt still gets on.
+    /// twice the largest seen to fit, hardly a step breaks the bound and none by much, and the prompt still gets on.
     #[test]
     fn a_cold_start_is_safe(
         shape in (1..20u32, 1..20u32, 1..20u32, 60..500u32, 0..20u32, 0..300u32, 1..500u32),

@@ -541,3 +541,32 @@ fn nobody_suffers_from_a_long_prompt_on_a_small_machine() {
         assert!(slowdown <= 135, "seed {seed}: {slowdown} %");
     }
 }
+
+/// Four decoders, a prompt of 100,000 tokens and two of 200 behind it.
+#[test]
+fn a_huge_prompt_hardly_loses_and_hardly_disturbs() {
+    let mut alone = world(mix());
+    alone.arrive(0, 10, 100_000, 4);
+    alone.run();
+    let mut world = world(mix());
+    for id in 0..4 {
+        world.arrive(0, id, 500, 1500);
+    }
+    world.arrive(2 * SECOND, 10, 100_000, 4);
+    world.arrive(2500 * MS, 11, 200, 50);
+    world.arrive(4 * SECOND, 12, 200, 50);
+    world.run();
+    world.check_log();
+    assert!(
+        during_prefill(&world, 10).all(|ran| ran.step.decode.len() >= 4),
+        "they overlap"
+    );
+    assert!((0..4).all(|id| world.max_gap(id) <= 60 * MS));
+    assert!(
+        [11, 12]
+            .iter()
+            .all(|&id| world.steps_to_first_token(id) <= 5)
+    );
+    let slowdown = world.ttft(10) * 100 / alone.ttft(10);
+    assert!(slowdown <= 135, "{slowdown} %");
+}
