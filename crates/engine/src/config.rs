@@ -1,5 +1,9 @@
 //! Options of the engine.
 
+use andante_sched::{Config, Mode};
+
+use crate::error::EngineError;
+
 /// How much the engine holds and how it shares its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -17,14 +21,17 @@ pub struct EngineConfig {
     pub prefill_chunk: u32,
     /// The fewest prompt tokens worth a step while answers are running.
     pub min_prefill_chunk: u32,
-    /// The backend cannot compute prompts and answers in one pass: they take turns.
-    pub hand_off: bool,
-    /// The share of contended time kept for running answers, in thousandths; `None` leaves it to `max_stall_ms` alone.
+    /// Whether one pass may compute prompts and answers, or they take turns.
+    pub mode: Mode,
+    /// The share of contended time kept for running answers, in thousandths. `None` leaves it to
+    /// `max_stall_ms` alone when steps are mixed, and is a half when they take turns.
     pub decode_share_permille: Option<u32>,
     /// Requests that may wait beyond those that run.
     pub max_queue: u32,
     /// Events that a reader may be behind before its sequence is parked.
     pub ring_events: usize,
+    /// Seconds that a sequence may stay parked before it fails, so that a stuck client does not hold a place for ever.
+    pub reader_timeout_s: u32,
 }
 
 impl Default for EngineConfig {
@@ -37,10 +44,74 @@ impl Default for EngineConfig {
             max_idle_step_ms: 500,
             prefill_chunk: 2048,
             min_prefill_chunk: 32,
-            hand_off: false,
+            mode: Mode::Mix,
             decode_share_permille: None,
             max_queue: 64,
             ring_events: 256,
+            reader_timeout_s: 300,
         }
+    }
+}
+
+impl EngineConfig {
+    /// Counts of which there must be one at least.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        let counts = [
+            ("sessions", self.sessions),
+            ("context", self.context),
+            ("max_stall_ms", self.max_stall_ms),
+            ("max_idle_step_ms", self.max_idle_step_ms),
+            ("prefill_chunk", self.prefill_chunk),
+            ("min_prefill_chunk", self.min_prefill_chunk),
+        ];
+        match counts.into_iter().find(|&(_, count)| count == 0) {
+            Some((name, _)) => Err(EngineError::Config {
+                name,
+                rule: "must be at least 1",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Tokens of one sequence of a model that was trained for `trained` tokens.
+    pub(crate) fn context_of(&self, trained: u32) -> u32 {
+        if trained == 0 {
+            self.context
+        } else {
+            self.context.min(trained)
+        }
+    }
+
+    /// What the scheduler is told: a place and the blocks of a whole context for every session.
+    pub(crate) fn scheduler(&self, trained: u32, block_tokens: u32) -> Result<Config, EngineError> {
+        let blocks = |tokens: u32| u64::from(tokens.div_ceil(block_tokens));
+        let blocks =
+            u64::from(self.sessions) * blocks(self.context_of(trained)) + blocks(self.cache_tokens);
+        // Slot numbers are `u32` too.
+        let slots = blocks * u64::from(block_tokens);
+        if u32::try_from(slots).is_err() {
+            return Err(EngineError::Config {
+                name: "sessions",
+                rule: "times context must be below 2^32 tokens",
+            });
+        }
+        let take_turns = self.mode == Mode::HandOff;
+        Ok(Config {
+            max_queue: self.sessions.saturating_add(self.max_queue),
+            t_stall_us: u64::from(self.max_stall_ms) * 1000,
+            t_idle_us: u64::from(self.max_idle_step_ms) * 1000,
+            q_min: self.min_prefill_chunk.min(self.prefill_chunk),
+            q_max: self.prefill_chunk,
+            prefill_share_permille: self
+                .decode_share_permille
+                .or(take_turns.then_some(500))
+                .map(|share| 1000_u32.saturating_sub(share)),
+            mode: self.mode,
+            ..Config::new(
+                self.sessions,
+                u32::try_from(blocks).expect("fewer than slots"),
+                block_tokens,
+            )
+        })
     }
 }

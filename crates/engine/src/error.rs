@@ -35,6 +35,9 @@ pub enum RequestError {
     /// The model file carries no chat template.
     #[error("the model has no chat template")]
     NoTemplate,
+    /// The chat template failed on these messages.
+    #[error(transparent)]
+    Template(#[from] andante_text::TextError),
 }
 
 /// Why a request was not taken in.
@@ -69,7 +72,32 @@ pub enum Failure {
     /// The request needs more memory than the engine reserved.
     #[error("the request does not fit the engine's memory")]
     TooLong,
+    /// The client let its ring stay full for too long.
+    #[error("the client has stopped reading")]
+    ReaderTimeout,
     /// The engine ended without finishing this request.
     #[error("the engine has stopped")]
     EngineStopped,
+}
+
+/// Why an engine could not start, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// An option outside its range.
+    #[error("{name} {rule}")]
+    Config {
+        /// The field of [`crate::EngineConfig`].
+        name: &'static str,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// The model failed.
+    #[error(transparent)]
+    Model(#[from] andante_model::ModelError),
+    /// The operating system gave no thread.
+    #[error("cannot start the engine's thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// A bug.
+    #[error("the engine has panicked")]
+    Panicked,
 }

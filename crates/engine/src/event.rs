@@ -163,6 +163,12 @@ impl EventStream {
         state.ended && state.events.is_empty()
     }
 
+    /// Events waiting to be read.
+    #[cfg(test)]
+    pub(crate) fn ring_len(&self) -> usize {
+        self.ring.lock().events.len()
+    }
+
     /// Wakes a sequence that was parked for a full ring once half of it is free.
     fn release(&self, mut state: MutexGuard<'_, State>) {
         if state.parked && state.events.len() <= self.ring.capacity / 2 {

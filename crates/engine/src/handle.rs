@@ -1,13 +1,21 @@
 //! The engine from outside: prepare a request on the caller's thread, submit it, watch the engine.
 
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use andante_model::ModelInfo;
+use andante_sched::{Scheduler, Stats};
+use andante_text::{ChatRequest, ChatTemplate, Special, Tokenizer};
+
 use crate::clock::Clock;
-use crate::error::SubmitError;
+use crate::config::EngineConfig;
+use crate::error::{RequestError, SubmitError};
 use crate::event::{self, EventStream};
 use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
-use crate::request::Request;
+use crate::request::{PromptInput, Request};
+use crate::sampling::Sampling;
 
 /// A way to one engine; clones lead to the same one. The engine ends when the last handle and the last stream are gone.
 #[derive(Clone)]
@@ -17,6 +25,77 @@ pub struct EngineHandle {
 }
 
 impl EngineHandle {
+    pub(crate) fn new(shared: Arc<Shared>, mailbox: Mailbox) -> Self {
+        Self { shared, mailbox }
+    }
+
+    /// Renders and tokenises a conversation and checks the request, on the caller's thread.
+    ///
+    /// # Errors
+    /// [`RequestError`]: no template, a template that fails, a parameter out of range, a prompt that does not fit.
+    pub fn prepare_chat(
+        &self,
+        chat: &ChatRequest,
+        sampling: Sampling,
+    ) -> Result<Request, RequestError> {
+        let text = &self.shared.text;
+        let template = text.template.as_ref().ok_or(RequestError::NoTemplate)?;
+        let prompt = template.render(chat)?;
+        self.prepare(prompt.encode(&text.tokenizer), sampling)
+    }
+
+    /// Tokenises a text, or takes tokens as they are, and checks the request, on the caller's thread. A text begins with
+    /// the model's begin-of-sequence token when the model asks for one.
+    ///
+    /// # Errors
+    /// [`RequestError`]: an unknown token, a parameter out of range, a prompt that does not fit.
+    pub fn prepare_text(
+        &self,
+        prompt: PromptInput,
+        sampling: Sampling,
+    ) -> Result<Request, RequestError> {
+        let tokens = match prompt {
+            PromptInput::Tokens(tokens) => tokens,
+            PromptInput::Text(text) => {
+                let tokenizer = &self.shared.text.tokenizer;
+                let mut tokens = tokenizer.encode(&text, Special::Text);
+                if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.add_bos()) {
+                    tokens.insert(0, bos);
+                }
+                tokens
+            }
+        };
+        self.prepare(tokens, sampling)
+    }
+
+    fn prepare(&self, prompt: Vec<u32>, sampling: Sampling) -> Result<Request, RequestError> {
+        let vocab = self.shared.info.vocab;
+        sampling.check(vocab)?;
+        if prompt.is_empty() {
+            return Err(RequestError::EmptyPrompt);
+        }
+        if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab) {
+            return Err(RequestError::UnknownToken { token, vocab });
+        }
+        let context = self.shared.context;
+        let room = u32::try_from(prompt.len())
+            .ok()
+            .and_then(|tokens| context.checked_sub(tokens))
+            .unwrap_or(0);
+        if room == 0 {
+            return Err(RequestError::ContextLength {
+                prompt_tokens: prompt.len(),
+                context,
+            });
+        }
+        Ok(Request {
+            prompt: prompt.into(),
+            max_new: sampling.max_tokens.map_or(room, |asked| asked.min(room)),
+            seed: sampling.seed.unwrap_or_else(random_seed),
+            sampling,
+        })
+    }
+
     /// Hands a request to the engine. Never waits.
     ///
     /// # Errors
@@ -59,11 +138,38 @@ impl EngineHandle {
         status
     }
 
+    /// Facts about the model.
+    #[must_use]
+    pub fn info(&self) -> &ModelInfo {
+        &self.shared.info
+    }
+
+    /// Tokens that one sequence may hold, prompt and answer together.
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.shared.context
+    }
+
+    /// The model's tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.shared.text.tokenizer
+    }
+
     /// Asks the engine to end. Requests submitted after this are refused.
     pub fn shutdown(&self, how: Shutdown) {
         self.shared.set_health(Health::Draining);
         self.mailbox.send(Command::Shutdown(how));
     }
+}
+
+/// How the model's tokens and text relate.
+#[derive(Clone)]
+pub struct TextStack {
+    /// The model's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's chat template, if it has one.
+    pub template: Option<Arc<ChatTemplate>>,
 }
 
 /// Whether the engine works.
@@ -86,21 +192,17 @@ impl Health {
 }
 
 /// What the engine is doing and has done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Status {
     /// Whether it works.
     pub health: Health,
-    /// One line with the scheduler's configuration.
+    /// One line with the configuration of engine and scheduler.
     pub config: String,
-    /// Requests that hold a place.
-    pub running: u32,
-    /// Requests that wait for one.
-    pub queued: u32,
-    /// Forward passes so far.
-    pub steps: u64,
+    /// The scheduler's own figures: queue, running sequences, blocks, steps, costs.
+    pub scheduler: Stats,
     /// Requests that ended with an answer.
     pub finished: u64,
-    /// Requests that ended without one.
+    /// Requests that ended without one, those without a client excepted.
     pub failed: u64,
     /// Requests whose client went away.
     pub cancelled: u64,
@@ -110,18 +212,44 @@ pub struct Status {
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// KV blocks that running sequences hold.
-    pub blocks_used: u32,
-    /// KV blocks in all; those not in use are prefix cache.
-    pub blocks: u32,
+    /// The last steps, oldest first.
+    pub recent: VecDeque<StepRecord>,
+}
+
+impl Status {
+    /// Steps kept in [`Self::recent`].
+    const RECENT: usize = 64;
+
+    pub(crate) fn remember(&mut self, step: StepRecord) {
+        if self.recent.len() == Self::RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(step);
+    }
+}
+
+/// One forward pass, planned and measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepRecord {
+    /// What it was expected to take.
+    pub predicted_us: u64,
+    /// What it took, sampling included.
+    pub actual_us: u64,
+    /// Sequences that generated.
+    pub decode_rows: usize,
+    /// Prompt tokens computed.
+    pub prefill_tokens: usize,
 }
 
 /// What handle and engine share.
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) info: ModelInfo,
+    pub(crate) text: TextStack,
+    context: u32,
     /// The most requests inside at once: those that run and those that wait.
-    pub(crate) max_inside: u32,
-    pub(crate) ring_events: usize,
+    max_inside: u32,
+    ring_events: usize,
     inside: AtomicU32,
     next_id: AtomicU64,
     health: AtomicU8,
@@ -131,6 +259,45 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        config: &EngineConfig,
+        info: ModelInfo,
+        text: TextStack,
+        scheduler: &Scheduler,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let context = config.context_of(info.context);
+        let status = Status {
+            health: Health::Ready,
+            config: format!(
+                "{} sessions of {context} tokens, {}",
+                config.sessions,
+                scheduler.config()
+            ),
+            scheduler: scheduler.stats(),
+            finished: 0,
+            failed: 0,
+            cancelled: 0,
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            generated_tokens: 0,
+            recent: VecDeque::with_capacity(Status::RECENT),
+        };
+        Self {
+            clock,
+            info,
+            text,
+            context,
+            max_inside: config.sessions.saturating_add(config.max_queue),
+            ring_events: config.ring_events,
+            inside: AtomicU32::new(0),
+            next_id: AtomicU64::new(1),
+            health: AtomicU8::new(Health::Ready as u8),
+            retry_after_s: AtomicU32::new(1),
+            status: Mutex::new(status),
+        }
+    }
+
     pub(crate) fn set_health(&self, health: Health) {
         // Only towards the end: a late shutdown request must not hide a failure.
         self.health.fetch_max(health as u8, Ordering::AcqRel);
@@ -168,4 +335,9 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.0.inside.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// The standard library keys each of its hash maps with numbers from the operating system.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(())
 }

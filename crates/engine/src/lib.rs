@@ -5,20 +5,30 @@
 //! and tokens relate (`andante-text`).
 #![forbid(unsafe_code)]
 
+mod batch;
 mod clock;
 mod config;
+mod engine;
 mod error;
 mod event;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+mod generation;
 mod handle;
 mod mailbox;
 mod request;
+mod sampler;
 mod sampling;
+
+pub use andante_model::ModelInfo;
+pub use andante_sched::{Mode, Stats as SchedulerStats};
 
 pub use clock::{Clock, SystemClock};
 pub use config::EngineConfig;
-pub use error::{Failure, RequestError, SubmitError};
+pub use engine::{Engine, EngineThread, Progress, spawn};
+pub use error::{EngineError, Failure, RequestError, SubmitError};
 pub use event::{Delta, Event, EventStream, FinishReason, Timings, TokenLogprob, TokenText, Usage};
-pub use handle::{EngineHandle, Health, Status};
+pub use handle::{EngineHandle, Health, Status, StepRecord, TextStack};
 pub use mailbox::Shutdown;
 pub use request::{PromptInput, Request};
 pub use sampling::Sampling;

@@ -17,7 +17,7 @@ mod metadata;
 mod model;
 mod spec;
 
-pub use andante_compute::{Batch, BatchSequence};
+pub use andante_compute::{Batch, BatchSequence, Logits as RowLogits};
 
 pub use arch::known_architectures;
 pub use error::ModelError;

@@ -1,0 +1,270 @@
+//! A model without weights, for tests and simulations of everything above the model.
+//!
+//! It keeps one token in each KV slot and finds a sequence's tokens again only through its block table, so a wrong slot, a
+//! wrong table or a block given away too early shows as wrong tokens. What follows is a hash of all those tokens, or a
+//! scripted answer. Nothing depends on the neighbours of a row or on how a prompt was cut.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use andante_model::{Batch, KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
+
+use crate::clock::Clock;
+
+/// The hash picks among the ids of the letters a to z in a vocabulary that begins with the 256 bytes.
+const LETTERS: std::ops::Range<u32> = 97..123;
+
+/// See the module.
+pub struct FakeModel {
+    info: ModelInfo,
+    block_tokens: u32,
+    batch_tokens: usize,
+    /// The token in each slot.
+    kv: Vec<Option<u32>>,
+    scripts: Vec<(Vec<u32>, Vec<u32>)>,
+    poison: Option<u32>,
+    forwards_left: Option<u64>,
+    on_forward: Box<dyn FnMut(&Batch) + Send>,
+    logits: Vec<f32>,
+}
+
+impl FakeModel {
+    /// A model of `vocab` tokens (at least 123) and a context of 4,096, in KV blocks of 16 tokens.
+    #[must_use]
+    pub fn new(vocab: usize) -> Self {
+        assert!(
+            vocab >= LETTERS.end as usize,
+            "the vocabulary holds the letters"
+        );
+        Self {
+            info: ModelInfo {
+                architecture: "fake".into(),
+                name: Some("Fake".into()),
+                vocab,
+                context: 4096,
+                layers: 1,
+                hidden: 1,
+                heads: 1,
+                kv_heads: 1,
+                head_dim: 1,
+                parameters: 1,
+                weight_bytes: 1,
+                backend: "none".into(),
+            },
+            block_tokens: 16,
+            batch_tokens: 0,
+            kv: Vec::new(),
+            scripts: Vec::new(),
+            poison: None,
+            forwards_left: None,
+            on_forward: Box::new(|_| {}),
+            logits: Vec::new(),
+        }
+    }
+
+    /// Tokens in a KV block.
+    #[must_use]
+    pub fn block_tokens(mut self, tokens: u32) -> Self {
+        self.block_tokens = tokens;
+        self
+    }
+
+    /// The context that it claims to have been trained for.
+    #[must_use]
+    pub fn context(mut self, tokens: u32) -> Self {
+        self.info.context = tokens;
+        self
+    }
+
+    /// Makes `answer` the most likely continuation of every sequence that ends with `prompt`, and letters after it.
+    #[must_use]
+    pub fn script(mut self, prompt: &[u32], answer: &[u32]) -> Self {
+        self.scripts.push((prompt.to_vec(), answer.to_vec()));
+        self
+    }
+
+    /// Gives logits that are not numbers to every sequence that holds this token.
+    #[must_use]
+    pub fn poison(mut self, token: u32) -> Self {
+        self.poison = Some(token);
+        self
+    }
+
+    /// Lets every forward pass after the first `passes` fail.
+    #[must_use]
+    pub fn fail_after(mut self, passes: u64) -> Self {
+        self.forwards_left = Some(passes);
+        self
+    }
+
+    /// Calls `hook` in every forward pass: to wait, to record, to advance a [`VirtualClock`].
+    #[must_use]
+    pub fn on_forward(mut self, hook: impl FnMut(&Batch) + Send + 'static) -> Self {
+        self.on_forward = Box::new(hook);
+        self
+    }
+
+    /// As the [`Model`] that an engine takes.
+    #[must_use]
+    pub fn boxed(self) -> Box<dyn Model> {
+        Box::new(self)
+    }
+
+    /// The answer of `tokens` letters that follows `prompt` when nothing is scripted: what an engine must give at
+    /// temperature 0.
+    #[must_use]
+    pub fn letters(prompt: &[u32], tokens: usize) -> Vec<u32> {
+        let mut sequence = prompt.to_vec();
+        for _ in 0..tokens {
+            sequence.push(letter(&sequence));
+        }
+        sequence.split_off(prompt.len())
+    }
+
+    /// What `sequence` is most likely followed by.
+    fn following(&self, sequence: &[u32]) -> u32 {
+        let scripted = |(prompt, answer): &(Vec<u32>, Vec<u32>)| {
+            (0..answer.len())
+                .rev()
+                .find(|&given| {
+                    sequence
+                        .strip_suffix(&answer[..given])
+                        .is_some_and(|before| before.ends_with(prompt))
+                })
+                .map(|given| answer[given])
+        };
+        self.scripts
+            .iter()
+            .find_map(scripted)
+            .unwrap_or_else(|| letter(sequence))
+    }
+
+    fn write_kv(&mut self, batch: &Batch) {
+        for sequence in &batch.sequences {
+            let table =
+                &batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
+            for row in sequence.rows.start as usize..sequence.rows.end as usize {
+                let position = batch.positions[row];
+                let slot = slot(table, position, self.block_tokens);
+                assert_eq!(
+                    slot, batch.slots[row] as usize,
+                    "slot and block table disagree"
+                );
+                self.kv[slot] = Some(batch.tokens[row]);
+            }
+        }
+    }
+
+    /// The sequence that ends with `row`, as the KV memory has it.
+    fn read_kv(&self, batch: &Batch, row: u32) -> Vec<u32> {
+        let sequence = batch
+            .sequences
+            .iter()
+            .find(|s| s.rows.contains(&row))
+            .expect("every row has a sequence");
+        let table =
+            &batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
+        (0..=batch.positions[row as usize])
+            .map(|position| {
+                self.kv[slot(table, position, self.block_tokens)]
+                    .expect("no row reads a slot never written")
+            })
+            .collect()
+    }
+}
+
+impl Model for FakeModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn kv_layout(&self) -> KvLayout {
+        KvLayout {
+            block_tokens: self.block_tokens,
+            block_bytes: u64::from(self.block_tokens),
+            state_bytes: 0,
+        }
+    }
+
+    fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
+        self.kv = vec![None; (limits.blocks * self.block_tokens) as usize];
+        self.batch_tokens = limits.batch_tokens as usize;
+        self.logits
+            .reserve(limits.logit_rows as usize * self.info.vocab);
+        Ok(())
+    }
+
+    fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        assert!(
+            !batch.is_empty() && batch.len() <= self.batch_tokens,
+            "the batch is within the reserved limits"
+        );
+        (self.on_forward)(batch);
+        if let Some(left) = &mut self.forwards_left {
+            let Some(fewer) = left.checked_sub(1) else {
+                return Err(ModelError::MissingTensor {
+                    name: "a scripted failure".into(),
+                });
+            };
+            *left = fewer;
+        }
+        self.write_kv(batch);
+        self.logits.clear();
+        for &row in &batch.logit_rows {
+            let sequence = self.read_kv(batch, row);
+            let (best, seed) = (self.following(&sequence), hash(&sequence));
+            let poisoned = self.poison.is_some_and(|poison| sequence.contains(&poison));
+            self.logits
+                .extend((0..self.info.vocab as u64).map(|id| match id {
+                    _ if poisoned => f32::NAN,
+                    _ if id == u64::from(best) => 8.0,
+                    _ => (mix(seed ^ id) >> 40) as f32 / (1 << 22) as f32,
+                }));
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
+        Ok(Logits::new(&self.logits, self.info.vocab))
+    }
+}
+
+/// A clock that stands still until it is told to move.
+#[derive(Debug, Default)]
+pub struct VirtualClock(AtomicU64);
+
+impl VirtualClock {
+    /// Moves on.
+    pub fn advance(&self, us: u64) {
+        self.0.fetch_add(us, Ordering::Relaxed);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now_us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn slot(table: &[u32], position: u32, block_tokens: u32) -> usize {
+    (table[(position / block_tokens) as usize] * block_tokens + position % block_tokens) as usize
+}
+
+fn letter(sequence: &[u32]) -> u32 {
+    let letters = u64::from(LETTERS.end - LETTERS.start);
+    // Less than 26.
+    LETTERS.start + (hash(sequence) % letters) as u32
+}
+
+fn hash(sequence: &[u32]) -> u64 {
+    sequence
+        .iter()
+        .fold(0, |hash, &token| mix(hash ^ u64::from(token)))
+}
+
+/// The finaliser of SplitMix64, over a step of its counter.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,285 @@
+//! One request inside the engine: its sampler, its text and its client.
+
+use andante_sched::Outcome;
+use andante_text::{OutputStream, Tokenizer};
+
+use crate::error::Failure;
+use crate::event::{
+    Delta, Event, EventSink, FinishReason, Pushed, Timings, TokenLogprob, TokenText, Usage,
+};
+use crate::handle::{Permit, Status};
+use crate::mailbox::Submission;
+use crate::sampler::{Logprobs, Sampled, Sampler, Scratch};
+
+/// What a generation has said at the end of a step.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// It goes on; this is what the last push found.
+    Running(Pushed),
+    /// It ends, and this is still to be said.
+    Ended(Result<FinishReason, Failure>),
+}
+
+/// A request from its arrival to its end.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    id: u64,
+    sampler: Sampler,
+    output: OutputStream,
+    stop: Vec<String>,
+    max_new: u32,
+    usage: Usage,
+    submitted_us: u64,
+    /// When the first step that works on it began.
+    started_us: Option<u64>,
+    first_token_us: u64,
+    /// When its reader stopped reading.
+    parked_us: Option<u64>,
+    /// Entries whose text is held back.
+    logprobs: Vec<TokenLogprob>,
+    /// What this step has to say; pushed when the step is over.
+    delta: Option<Delta>,
+    /// How this step ends it, if it does.
+    end: Option<Result<FinishReason, Failure>>,
+    sink: EventSink,
+    _permit: Permit,
+}
+
+impl Generation {
+    pub(crate) fn new(submission: Submission, ends: &[u32]) -> Self {
+        let Submission {
+            id,
+            request,
+            sink,
+            permit,
+            submitted_us,
+        } = submission;
+        Self {
+            id,
+            sampler: Sampler::new(&request, ends),
+            output: OutputStream::new(request.sampling.stop.clone()),
+            max_new: request.max_new,
+            usage: Usage {
+                prompt_tokens: request.prompt_tokens(),
+                ..Usage::default()
+            },
+            stop: request.sampling.stop,
+            submitted_us,
+            started_us: None,
+            first_token_us: 0,
+            parked_us: None,
+            logprobs: Vec::new(),
+            delta: None,
+            end: None,
+            sink,
+            _permit: permit,
+        }
+    }
+
+    /// Whether a step has worked on it.
+    pub(crate) fn has_started(&self) -> bool {
+        self.started_us.is_some()
+    }
+
+    /// Notes that a step which began at `now_us` works on it, and how much of its prompt came from the cache.
+    pub(crate) fn start(&mut self, now_us: u64, cached_tokens: u32) {
+        self.started_us.get_or_insert(now_us);
+        self.usage.cached_tokens = cached_tokens;
+    }
+
+    /// Adds what the step brought to the engine's counters.
+    pub(crate) fn count(&self, status: &mut Status) {
+        match self.end {
+            Some(Err(_)) => {
+                status.failed += 1;
+                return;
+            }
+            Some(Ok(_)) => status.finished += 1,
+            None => {}
+        }
+        status.generated_tokens += 1;
+        if self.is_first_token() {
+            status.prompt_tokens += u64::from(self.usage.prompt_tokens);
+            status.cached_tokens += u64::from(self.usage.cached_tokens);
+        }
+    }
+
+    /// Chooses the next token from `row`, `[vocab]` logits, and turns it into text.
+    pub(crate) fn advance(
+        &mut self,
+        row: &[f32],
+        tokenizer: &Tokenizer,
+        scratch: &mut Scratch,
+    ) -> Outcome {
+        let Ok(Sampled { token, logprobs }) = self.sampler.sample(row, scratch) else {
+            self.end = Some(Err(Failure::NonFiniteLogits));
+            return Outcome::Failed;
+        };
+        self.usage.completion_tokens += 1;
+        if tokenizer.is_end(token) {
+            return self.close(FinishReason::Stop { sequence: None });
+        }
+        self.logprobs
+            .extend(logprobs.map(|logprobs| with_bytes(token, &logprobs, tokenizer)));
+        // A control token inside an answer is not part of its text.
+        let piece = if tokenizer.is_control(token) {
+            &[]
+        } else {
+            tokenizer.piece(token)
+        };
+        let output = self.output.push(piece);
+        if !output.text.is_empty() {
+            let logprobs = std::mem::take(&mut self.logprobs);
+            self.delta = Some(Delta {
+                text: output.text,
+                logprobs,
+            });
+        }
+        if let Some(stop) = output.stopped {
+            // Tokens that lie within the stop string alone are no part of the answer.
+            self.logprobs.clear();
+            return self.close(FinishReason::Stop {
+                sequence: Some(self.stop[stop].clone()),
+            });
+        }
+        if self.usage.completion_tokens == self.max_new {
+            return self.close(FinishReason::Length);
+        }
+        Outcome::Token(token)
+    }
+
+    /// Releases what was held back.
+    fn close(&mut self, reason: FinishReason) -> Outcome {
+        let text = self.output.finish();
+        if !text.is_empty() || !self.logprobs.is_empty() {
+            let delta = self.delta.get_or_insert_default();
+            delta.text.push_str(&text);
+            delta.logprobs.append(&mut self.logprobs);
+        }
+        self.end = Some(Ok(reason));
+        Outcome::Finish
+    }
+
+    /// Whether the token that the last step chose is its first one.
+    fn is_first_token(&self) -> bool {
+        self.usage.completion_tokens == 1
+    }
+
+    /// Pushes what the step brought, except for the end.
+    pub(crate) fn emit(&mut self, now_us: u64) -> Said {
+        let mut pushed = Pushed::Room;
+        if !matches!(self.end, Some(Err(_))) {
+            if self.is_first_token() {
+                self.first_token_us = now_us;
+                let Usage {
+                    prompt_tokens,
+                    cached_tokens,
+                    ..
+                } = self.usage;
+                pushed = self.sink.push(Event::Started {
+                    prompt_tokens,
+                    cached_tokens,
+                });
+            }
+            if let Some(delta) = self.delta.take() {
+                pushed = self.sink.push(Event::Token(delta));
+            }
+        }
+        match self.end.take() {
+            Some(end) => Said::Ended(end),
+            None => Said::Running(pushed),
+        }
+    }
+
+    /// Notes that its reader has let the ring fill up.
+    pub(crate) fn park(&mut self, now_us: u64) {
+        self.parked_us = Some(now_us);
+    }
+
+    pub(crate) fn unpark(&mut self) {
+        self.parked_us = None;
+    }
+
+    pub(crate) fn parked_us(&self) -> Option<u64> {
+        self.parked_us
+    }
+
+    /// Ends it with an answer.
+    pub(crate) fn finish(self, reason: FinishReason, now_us: u64) {
+        let started_us = self.started_us.unwrap_or(now_us);
+        let timings = Timings {
+            queued_us: started_us.saturating_sub(self.submitted_us),
+            prefill_us: self.first_token_us.saturating_sub(started_us),
+            decode_us: now_us.saturating_sub(self.first_token_us),
+        };
+        let usage = self.usage;
+        let ending = match &reason {
+            FinishReason::Stop { sequence: None } => "end of answer",
+            FinishReason::Stop { sequence: Some(_) } => "stop string",
+            FinishReason::Length => "length",
+        };
+        tracing::info!(
+            "request {}: prompt {} ({} cached), {} new, first token {:.0} ms (queued {:.0} ms), {:.1} tok/s, {ending}",
+            self.id,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
+            (timings.queued_us + timings.prefill_us) as f64 / 1e3,
+            timings.queued_us as f64 / 1e3,
+            timings.decode_rate(usage.completion_tokens),
+        );
+        self.conclude(Event::Finished {
+            reason,
+            usage,
+            timings,
+        });
+    }
+
+    /// Ends it without an answer.
+    pub(crate) fn fail(self, failure: Failure) {
+        tracing::warn!(
+            "request {}: prompt {}, {} new, failed: {failure}",
+            self.id,
+            self.usage.prompt_tokens,
+            self.usage.completion_tokens,
+        );
+        self.conclude(Event::Failed(failure));
+    }
+
+    /// Forgets it: the client is gone.
+    pub(crate) fn cancel(self) {
+        tracing::info!(
+            "request {}: prompt {}, {} new, cancelled by the client",
+            self.id,
+            self.usage.prompt_tokens,
+            self.usage.completion_tokens,
+        );
+    }
+
+    /// Gives its place back before the client hears of the end, so that the client's next request finds it free.
+    fn conclude(self, end: Event) {
+        let Self {
+            mut sink,
+            _permit: permit,
+            ..
+        } = self;
+        drop(permit);
+        sink.push(end);
+    }
+}
+
+fn with_bytes(token: u32, logprobs: &Logprobs, tokenizer: &Tokenizer) -> TokenLogprob {
+    let text = |id, logprob| TokenText {
+        id,
+        bytes: tokenizer.piece(id).to_vec(),
+        logprob,
+    };
+    TokenLogprob {
+        token: text(token, logprobs.chosen),
+        top: logprobs
+            .top
+            .iter()
+            .map(|&(id, logprob)| text(id, logprob))
+            .collect(),
+    }
+}
