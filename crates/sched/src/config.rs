@@ -44,6 +44,9 @@ pub struct Config {
     pub q_min: u32,
     /// Most prefill tokens in one step. A step has at most `slots + q_max` rows.
     pub q_max: u32,
+    /// Most prefill tokens in one step while somebody is decoding, whatever the time budget allows. `u32::MAX`: no limit
+    /// but `q_max`.
+    pub q_max_contended: u32,
     /// η, permille: a forced chunk is at least so long that this part of its time is spent per token rather than on
     /// the step's fixed cost. 0 leaves `q_min` as the only floor.
     pub efficiency_permille: u32,
@@ -74,6 +77,7 @@ impl Config {
             t_idle_us: 500_000,
             q_min: 16,
             q_max: 2048,
+            q_max_contended: u32::MAX,
             efficiency_permille: 0,
             oldest_permille: 250,
             prefill_share_permille: None,

@@ -64,6 +64,7 @@ pub(crate) struct Policy {
     mode: Mode,
     t_stall_us: i64,
     t_idle_us: i64,
+    most_contended: u32,
     oldest_permille: u32,
     share_permille: Option<u32>,
     may_wait: bool,
@@ -84,6 +85,7 @@ impl Policy {
             mode: config.mode,
             t_stall_us: budget(config.t_stall_us),
             t_idle_us: budget(config.t_idle_us),
+            most_contended: config.q_max_contended.max(1),
             oldest_permille: config.oldest_permille.min(1000),
             share_permille: config.prefill_share_permille.map(|share| share.min(999)),
             may_wait: config.wait_us > 0,
@@ -225,7 +227,7 @@ impl Policy {
             return;
         }
         let (short, old) = (shortest(view.prompts), view.prompts[0].leader);
-        let most = view.estimate.most_tokens(regime);
+        let most = self.most_tokens(view, regime);
         let mut left = Left { room, tokens: most };
         if short != old {
             let part = 1000 - self.oldest_permille;
@@ -285,12 +287,35 @@ impl Policy {
     /// Whether the parts are crumbs: together fewer tokens than the smallest allowed range.
     fn below_floor(&self, view: View<'_>, regime: Regime) -> bool {
         let tokens: u32 = self.parts.iter().map(|part| part.tokens).sum();
-        tokens < floor(view, regime).tokens
+        tokens < self.floor(view, regime).tokens
+    }
+
+    /// The smallest range worth a step, for the shortest prompt.
+    fn floor(&self, view: View<'_>, regime: Regime) -> Part {
+        let prompt = shortest(view.prompts);
+        let tokens = view
+            .estimate
+            .floor_tokens(regime)
+            .min(self.most_tokens(view, regime));
+        Part {
+            prompt,
+            tokens: tokens.min(view.prompts[prompt].remaining),
+        }
+    }
+
+    fn most_tokens(&self, view: View<'_>, regime: Regime) -> u32 {
+        let limit = if view.active > 0 {
+            self.most_contended
+        } else {
+            u32::MAX
+        };
+        view.estimate.most_tokens(regime).min(limit)
     }
 
     fn force_floor(&mut self, view: View<'_>, regime: Regime) {
         self.parts.clear();
-        self.parts.push(floor(view, regime));
+        let floor = self.floor(view, regime);
+        self.parts.push(floor);
     }
 
     /// ΔT of the parts.
@@ -304,7 +329,7 @@ impl Policy {
     }
 
     fn floor_step_us(&self, view: View<'_>) -> i64 {
-        let floor = floor(view, Regime::Prefill);
+        let floor = self.floor(view, Regime::Prefill);
         let mut shape = Shape::default();
         shape.add_range(view.prompts[floor.prompt].start, floor.tokens);
         view.estimate.model().step_us(shape)
@@ -331,18 +356,6 @@ impl Policy {
 struct Left {
     room: Fixed,
     tokens: u32,
-}
-
-/// The smallest range worth a step, for the shortest prompt.
-fn floor(view: View<'_>, regime: Regime) -> Part {
-    let prompt = shortest(view.prompts);
-    Part {
-        prompt,
-        tokens: view
-            .estimate
-            .floor_tokens(regime)
-            .min(view.prompts[prompt].remaining),
-    }
 }
 
 /// The prompt with the least left to compute, the earlier one of equals; or the one that it waits for.

@@ -132,6 +132,21 @@ fn a_limit_in_tokens_is_shared_like_the_time() {
 }
 
 #[test]
+fn a_limit_beside_decoders_leaves_an_idle_machine_alone() {
+    let mut bench = Bench::new(&Config {
+        q_max_contended: 3,
+        ..config(Mode::Mix)
+    });
+    assert_eq!(
+        bench.decide(&[900], 1, 1),
+        (DECODE, vec![3]),
+        "even below q_min"
+    );
+    assert_eq!(bench.decide(&[900], 0, 1), (PREFILL, vec![3]));
+    assert_eq!(bench.decide(&[900], 0, 0), (PREFILL, vec![190]));
+}
+
+#[test]
 fn prompts_progress_even_without_room() {
     for mode in [Mode::Mix, Mode::HandOff] {
         let mut bench = Bench::new(&Config {
@@ -184,9 +199,15 @@ fn a_share_holds_prefill_to_its_credit() {
     // A decode step of 11 µs earns 11 µs, of which mixing takes 2.
     assert_eq!(bench.decide(&[900], 1, 1).1, [9]);
     assert_eq!(bench.decide(&[900], 1, 1).1, [9]);
-    // Without contention nothing is carried on.
-    bench.decide(&[900], 0, 0);
-    assert_eq!(bench.policy.credit, 0);
+    for (prompts, ready) in [(&[900][..], 0), (&[], 1)] {
+        bench.decide(&[4], 1, 1);
+        assert_eq!(bench.policy.credit, fixed(5), "earned 11, used 4 and 2");
+        bench.decide(prompts, ready, ready);
+        assert_eq!(
+            bench.policy.credit, 0,
+            "nothing is carried on without contention"
+        );
+    }
 }
 
 #[test]
