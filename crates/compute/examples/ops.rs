@@ -124,19 +124,19 @@ impl Bench {
         let positions: Vec<u32> = (0..n as u32).collect();
         let elements = n * hidden;
         self.time(&format!("rms_norm, {n} rows"), elements, |b| {
-            b.rms_norm(&mut y, &x, &norm, 1e-5, n)
+            b.rms_norm(&mut y, &x, &norm, 1e-5, n);
         });
         self.time(&format!("add_rms_norm, {n} rows"), elements, |b| {
-            b.add_rms_norm(&mut z, &mut x, &y, &norm, 1e-5, n)
+            b.add_rms_norm(&mut z, &mut x, &y, &norm, 1e-5, n);
         });
         self.time(&format!("add, {n} rows"), elements, |b| {
-            b.add(&mut x, &y, n)
+            b.add(&mut x, &y, n);
         });
         self.time(&format!("act_mul, {n} rows"), n * ffn, |b| {
-            b.act_mul(&mut gate, &up, act, n)
+            b.act_mul(&mut gate, &up, act, n);
         });
         self.time(&format!("rope of q, {n} rows"), elements, |b| {
-            b.rope(&mut q, &positions, &rope)
+            b.rope(&mut q, &positions, &rope);
         });
         let (mut kv, batch) = self.cache(n, n);
         let [k, v] = [(); 2].map(|()| self.buffer(n, spec.kv_heads * spec.head_dim));
@@ -265,29 +265,28 @@ impl Bench {
             .expect("memory")
     }
 
-    /// Prints the median time of an op, and the rate for `work` elements or multiplications.
+    /// Prints the least time of an op (other programs only add to it), and the rate for `work` elements or
+    /// multiplications.
     fn time(&mut self, name: &str, work: usize, mut op: impl FnMut(&mut CpuBackend)) {
         if !name.contains(&self.filter) {
             return;
         }
-        let mut samples = Vec::new();
+        let (mut samples, mut least) = (0, f64::MAX);
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(150) || samples.len() < 5 {
-            let calls = samples
-                .first()
-                .map_or(1, |&first: &f64| (20e-6 / first).ceil().max(1.0) as u32);
+        while begin.elapsed() < Duration::from_millis(150) || samples < 5 {
+            // Calls of some 20 µs in all, so that the clock does not show.
+            let calls = (20e-6 / least).ceil().max(1.0) as u32;
             let start = Instant::now();
             for _ in 0..calls {
                 op(&mut self.backend);
             }
-            samples.push(start.elapsed().as_secs_f64() / f64::from(calls));
+            least = least.min(start.elapsed().as_secs_f64() / f64::from(calls));
+            samples += 1;
         }
-        samples.sort_by(f64::total_cmp);
-        let median = samples[samples.len() / 2];
         println!(
             "{name:<44}{:>12.2}{:>12.2}",
-            median * 1e6,
-            work as f64 / median / 1e9
+            least * 1e6,
+            work as f64 / least / 1e9
         );
     }
 }

@@ -231,7 +231,7 @@ impl Lanes for Portable {
         // SAFETY: as above.
         unsafe {
             to.cast::<[u16; 8]>()
-                .write(v.map(|x| half::f16::from_f32(x).to_bits()))
+                .write(v.map(|x| half::f16::from_f32(x).to_bits()));
         }
     }
     #[inline(always)]
