@@ -3,6 +3,7 @@
 //! A kernel that needs AVX-512 takes the level from an [`Isa`]; an `Isa` above the portable level can only be made by
 //! asking the processor. That proof is what makes the kernels' calls sound.
 
+use super::simd::matmul::enable_tiles;
 use std::fmt;
 
 /// The vector instructions a backend may use; made only by run-time detection.
@@ -64,7 +65,7 @@ impl Isa {
     #[must_use]
     pub fn amx() -> Option<Self> {
         let avx512 = Self::avx512()?;
-        has_amx().then_some(Self {
+        enable_tiles().then_some(Self {
             amx: true,
             ..avx512
         })
@@ -131,9 +132,5 @@ fn has_avx2() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx512() -> bool {
-    false
-}
-
-fn has_amx() -> bool {
     false
 }

@@ -12,7 +12,7 @@ mod dense;
 mod packed;
 mod panel;
 
-pub(crate) use activations::{Activations, Quants, RowsMut, quantize_row, scale_of};
+pub(crate) use activations::{Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of};
 pub(crate) use dense::{DenseGroup, Floats, multiply as multiply_dense};
 pub(crate) use packed::{BLOCK, Group, Kind, Lanes, Line, QUADS, SUPER, Scales};
 pub(crate) use panel::{Panel, multiply as multiply_packed};
@@ -188,6 +188,7 @@ pub(crate) fn matmul(
 /// Products that a thread takes at a time: some microseconds of work, so that taking it costs nothing.
 const MIN_PRODUCTS: usize = 32 * 1024;
 
+#[cfg(test)]
 #[cfg(test)]
 #[cfg(test)]
 #[cfg(test)]

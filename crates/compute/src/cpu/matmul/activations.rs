@@ -9,6 +9,9 @@ use crate::cpu::pool::Pool;
 use crate::cpu::simd::matmul as simd;
 use std::sync::Mutex;
 
+/// Rows that a kernel may read at once: buffers are padded to whole multiples.
+pub(crate) const TILE_ROWS: usize = 16;
+
 /// The signed values of one block.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
@@ -64,14 +67,11 @@ impl Activations {
         self.rows = rows;
         self.blocks = x.len() / rows / BLOCK;
         let (blocks, pitch) = (self.blocks, self.pitch());
-        // Whole tiles of 16 rows can be loaded; what the rows past the last hold does not matter.
-        grow(
-            &mut self.quants,
-            rows.next_multiple_of(16) * pitch,
-            Quants([0; BLOCK]),
-        );
-        grow(&mut self.scales, rows * blocks, 0.0);
-        grow(&mut self.sums, rows * blocks, 0.0);
+        // Whole tiles can be read; what the rows past the last hold does not matter.
+        let padded = rows.next_multiple_of(TILE_ROWS);
+        grow(&mut self.quants, padded * pitch, Quants([0; BLOCK]));
+        grow(&mut self.scales, padded * blocks, 0.0);
+        grow(&mut self.sums, padded * blocks, 0.0);
         grow(&mut self.halves, rows * blocks * 2, 0);
 
         let run = rows
@@ -131,6 +131,8 @@ impl Activations {
             let starts = &mut self.starts[used];
             (starts.offset, starts.span) = (offset, span);
             starts.values.clear();
+            let padding =
+                (self.rows.next_multiple_of(TILE_ROWS) - self.rows) * self.blocks * BLOCK / span;
             let factor = -i32::from(offset);
             let halves = &self.halves[..self.rows * self.blocks * 2];
             if span == BLOCK {
@@ -144,6 +146,7 @@ impl Activations {
                     .values
                     .extend(halves.iter().map(|half| factor * half));
             }
+            starts.values.extend(std::iter::repeat_n(0, padding));
             used += 1;
         }
         self.starts.truncate(used);

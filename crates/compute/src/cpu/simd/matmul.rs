@@ -1,6 +1,8 @@
 //! The matrix kernels of each instruction set behind safe functions.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -14,6 +16,14 @@ use crate::cpu::matmul::{
     Activations, DenseGroup, Group, Panel, RowsMut, multiply_dense, multiply_packed, quantize_row,
 };
 use crate::cpu::pool::Strip;
+
+/// Whether AMX int8 tiles can be used; asks the system for them.
+pub(crate) fn enable_tiles() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return amx::enable();
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
 
 /// Quantises one row of activations.
 pub(crate) fn quantize(isa: Isa, x: &[f32], out: RowsMut<'_>) {
@@ -39,6 +49,11 @@ pub(crate) fn packed(
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
+        Level::Avx512 if isa.has_tiles() && x.rows() > avx512::FUSED_ROWS => unsafe {
+            amx::packed(group, x, panel, out)
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
         Level::Avx512 => unsafe { avx512::packed(group, x, panel, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.

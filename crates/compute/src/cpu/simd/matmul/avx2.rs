@@ -8,8 +8,8 @@
 use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
-    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, QUADS, RowsMut, SUPER,
-    Scales, scale_of,
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, QUADS, Quants, RowsMut,
+    SUPER, Scales, scale_of,
 };
 use crate::cpu::pool::Strip;
 use std::arch::x86_64::*;
@@ -49,18 +49,17 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
     let input = Input::new(group.kind, x, 0, N);
     let mut acc = [[_mm256_setzero_ps(); 2]; N];
     for block in 0..group.blocks {
+        let values: [&Quants; N] = std::array::from_fn(|row| input.block(row, block));
         for half in 0..2 {
             let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS], half);
             let (scales, min) = unpack_scales::<L>(group.scales, block, half);
             for (row, acc) in acc.iter_mut().enumerate() {
                 let activation_scale = _mm256_set1_ps(input.scales[row * input.blocks + block]);
                 for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
-                    let mut sum = Sum::<L>::new(&input, row, block * L::SPANS + span);
-                    for quad in span * QUADS / L::SPANS..(span + 1) * QUADS / L::SPANS {
-                        sum.add(quads[quad], quad_of(&input, row, block, quad));
-                    }
+                    let starts = [input.start(row, block * L::SPANS + span)];
+                    let [sum] = dot::<L, 1>(starts, [values[row]], span, |quad| quads[quad]);
                     let scale = _mm256_mul_ps(scales, activation_scale);
-                    acc[half] = _mm256_fmadd_ps(scale, sum.finish(), acc[half]);
+                    acc[half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), acc[half]);
                 }
                 if L::MIN {
                     let sum = _mm256_set1_ps(input.sums[row * input.blocks + block]);
@@ -85,26 +84,20 @@ fn tile<L: Layout, const T: usize>(
     let mut results = [[_mm256_setzero_ps(); 2]; T];
     for half in 0..2 {
         let mut acc = [_mm256_setzero_ps(); T];
-        for span in 0..input.spans {
-            let block = span / L::SPANS;
-            let first = span % L::SPANS * QUADS / L::SPANS;
-            let mut sums: [Sum<L>; T] = std::array::from_fn(|row| Sum::new(input, row, span));
-            let lines: &[Line; QUADS] = quants[block * QUADS..][..QUADS]
-                .try_into()
-                .expect("a block's quads");
-            for quad in first..first + QUADS / L::SPANS {
-                let weights = load_half(&lines[quad], half);
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    sum.add(weights, quad_of(input, row, block, quad));
+        for (block, lines) in quants.as_chunks::<QUADS>().0.iter().enumerate() {
+            let values: [&Quants; T] = std::array::from_fn(|row| input.block(row, block));
+            for span in 0..L::SPANS {
+                let index = block * L::SPANS + span;
+                let starts = std::array::from_fn(|row| input.start(row, index));
+                let sums = dot::<L, T>(starts, values, span, |quad| load_half(&lines[quad], half));
+                let scales = load_floats(&panel.scales[index], half);
+                for (row, (acc, sum)) in acc.iter_mut().zip(sums).enumerate() {
+                    let scale = _mm256_mul_ps(
+                        scales,
+                        _mm256_set1_ps(input.scales[row * input.blocks + block]),
+                    );
+                    *acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), *acc);
                 }
-            }
-            let scales = load_floats(&panel.scales[span], half);
-            for (row, (acc, sum)) in acc.iter_mut().zip(sums).enumerate() {
-                let scale = _mm256_mul_ps(
-                    scales,
-                    _mm256_set1_ps(input.scales[row * input.blocks + block]),
-                );
-                *acc = _mm256_fmadd_ps(scale, sum.finish(), *acc);
             }
             if L::MIN {
                 let min = load_floats(&panel.mins[block], half);
@@ -126,85 +119,58 @@ fn tile<L: Layout, const T: usize>(
     }
 }
 
-/// An integer sum of eight rows while it grows.
-struct Sum<L> {
-    /// Finished part, 32 bits a row.
-    wide: __m256i,
-    /// Sums of pairs, 16 bits each, not yet widened.
-    narrow: __m256i,
-    pending: usize,
-    layout: std::marker::PhantomData<L>,
-}
-
-impl<L: Layout> Sum<L> {
-    /// Products of the largest values that 16 bits can hold.
-    const PENDING: usize = match L::BITS {
+/// The integer sums of a span of a block for `T` rows of activations, eight rows of weights each.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn dot<L: Layout, const T: usize>(
+    starts: [i32; T],
+    values: [&Quants; T],
+    span: usize,
+    weights: impl Fn(usize) -> __m256i,
+) -> [__m256i; T] {
+    // Sums of two products that can be added up before 16 bits overflow: of the largest weights with 127.
+    let run = match L::BITS {
         4 => 8,
         5 => 4,
         6 => 2,
         _ => 1,
     };
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn new(input: &Input<'_>, row: usize, span: usize) -> Self {
+    let quads = QUADS / L::SPANS;
+    let mut sums = [_mm256_setzero_si256(); T];
+    for (sum, start) in sums.iter_mut().zip(starts) {
         // Eight-bit weights are used signed, with no offset to subtract.
-        let start = if L::BITS == 8 {
-            0
-        } else {
-            input.starts[row * input.spans + span]
-        };
-        let layout = std::marker::PhantomData;
-        Self {
-            wide: _mm256_set1_epi32(start),
-            narrow: _mm256_setzero_si256(),
-            pending: 0,
-            layout,
+        *sum = _mm256_set1_epi32(if L::BITS == 8 { 0 } else { start });
+    }
+    for first in (span * quads..(span + 1) * quads).step_by(run) {
+        let mut narrow = [_mm256_setzero_si256(); T];
+        let first_weights = weights(first);
+        for (narrow, values) in narrow.iter_mut().zip(values) {
+            *narrow = products::<L>(first_weights, values, first);
+        }
+        for quad in first + 1..first + run {
+            let weights = weights(quad);
+            for (narrow, values) in narrow.iter_mut().zip(values) {
+                *narrow = _mm256_add_epi16(*narrow, products::<L>(weights, values, quad));
+            }
+        }
+        for (sum, narrow) in sums.iter_mut().zip(narrow) {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(narrow, _mm256_set1_epi16(1)));
         }
     }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn add(&mut self, weights: __m256i, x: __m256i) {
-        let products = if L::BITS == 8 {
-            let signed = _mm256_xor_si256(weights, _mm256_set1_epi8(i8::MIN));
-            _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
-        } else {
-            _mm256_maddubs_epi16(weights, x)
-        };
-        self.narrow = if self.pending == 0 {
-            products
-        } else {
-            _mm256_add_epi16(self.narrow, products)
-        };
-        self.pending += 1;
-        if self.pending == Self::PENDING {
-            self.widen();
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn widen(&mut self) {
-        self.wide = _mm256_add_epi32(
-            self.wide,
-            _mm256_madd_epi16(self.narrow, _mm256_set1_epi16(1)),
-        );
-        self.pending = 0;
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn finish(self) -> __m256 {
-        _mm256_cvtepi32_ps(self.wide)
-    }
+    sums
 }
 
-/// Four values of a block, in every lane.
+/// Sums of two products each, 16 bits, of a quad of weights and the same quad of activations.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn quad_of(input: &Input<'_>, row: usize, block: usize, quad: usize) -> __m256i {
-    _mm256_set1_epi32(input.quad(row, block, quad))
+fn products<L: Layout>(weights: __m256i, values: &Quants, quad: usize) -> __m256i {
+    let values = _mm256_set1_epi32(values.quad(quad));
+    if L::BITS == 8 {
+        let signed = _mm256_xor_si256(weights, _mm256_set1_epi8(i8::MIN));
+        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(values, signed))
+    } else {
+        _mm256_maddubs_epi16(weights, values)
+    }
 }
 
 /// Unpacks a group into `panel`.

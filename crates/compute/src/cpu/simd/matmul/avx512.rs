@@ -13,7 +13,7 @@ use crate::cpu::pool::Strip;
 use std::arch::x86_64::*;
 
 /// Most activation rows for which unpacking in registers is faster.
-const FUSED_ROWS: usize = 4;
+pub(super) const FUSED_ROWS: usize = 4;
 /// Activation rows of a tile: two accumulators each, which leaves registers for the weights.
 const TILE: usize = 12;
 
@@ -26,7 +26,7 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
         3 => for_layout!(group.kind, L => fused::<L, 3>(group, x, out)),
         FUSED_ROWS => for_layout!(group.kind, L => fused::<L, FUSED_ROWS>(group, x, out)),
         _ => {
-            for_layout!(group.kind, L => unpack::<L>(group, panel));
+            for_layout!(group.kind, L => unpack::<L, false>(group, panel));
             tiles(group, x, panel, out);
         }
     }
@@ -74,7 +74,7 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
                     sum = _mm512_dpbusd_epi32(
                         sum,
                         quads[quad],
-                        _mm512_set1_epi32(input.quad(row, block, quad)),
+                        _mm512_set1_epi32(input.block(row, block).quad(quad)),
                     );
                 }
                 let scale = _mm512_mul_ps(scales[span], activation_scale);
@@ -158,14 +158,20 @@ fn tile<const T: usize, const SPAN: usize, const MIN: bool>(
     }
 }
 
-/// Unpacks a group into `panel`.
+/// Unpacks a group into `panel`; with `SIGNED`, the offset is subtracted from the values.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
+pub(super) fn unpack<L: Layout, const SIGNED: bool>(group: &Group<'_>, panel: &mut Panel) {
     panel.resize(group);
+    let offset = _mm512_set1_epi8(group.kind.offset.cast_signed());
     for block in 0..group.blocks {
-        if L::BITS < 8 {
+        if L::BITS < 8 || SIGNED {
             let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
             for (line, quad) in panel.quants[block * QUADS..][..QUADS].iter_mut().zip(quads) {
+                let quad = if SIGNED {
+                    _mm512_sub_epi8(quad, offset)
+                } else {
+                    quad
+                };
                 // SAFETY: a line is 64 bytes, aligned by its type.
                 unsafe { _mm512_store_si512((&raw mut *line).cast(), quad) };
             }
@@ -276,9 +282,7 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], __m5
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn dense(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
     match group {
-        DenseGroup::F32(weights) => {
-            dense_rows(weights, x, out, |weights: &Floats| load_floats(weights))
-        }
+        DenseGroup::F32(weights) => dense_rows(weights, x, out, |weights: &Floats| floats(weights)),
         DenseGroup::F16(weights) => dense_rows(weights, x, out, |weights: &Lanes| {
             // SAFETY: an entry is 32 bytes, aligned by its type.
             _mm512_cvtph_ps(unsafe { _mm256_load_si256((&raw const *weights).cast()) })
@@ -380,7 +384,7 @@ pub(super) fn quantize(x: &[f32], out: RowsMut<'_>) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load_floats(floats: &Floats) -> __m512 {
+pub(super) fn floats(floats: &Floats) -> __m512 {
     // SAFETY: 64 bytes, aligned by their type.
     unsafe { _mm512_load_ps((&raw const *floats).cast()) }
 }
@@ -395,7 +399,7 @@ fn store_floats(value: __m512, floats: &mut Floats) {
 /// Writes the lanes that `out` has, at most sixteen.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn store(value: __m512, out: &mut [f32]) {
+pub(super) fn store(value: __m512, out: &mut [f32]) {
     let mask = u16::MAX >> (16 - out.len());
     // SAFETY: only the lanes below `out.len()` are written.
     unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, value) };

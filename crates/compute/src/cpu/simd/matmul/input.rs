@@ -36,12 +36,24 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Four values of block `block` of row `row`, as they lie in memory.
     #[inline]
-    pub(super) fn quad(&self, row: usize, block: usize, quad: usize) -> i32 {
-        debug_assert!(quad < QUADS);
-        let block = &raw const self.quants[row * self.pitch + block];
-        // SAFETY: `quad` is below 8, so the four bytes lie in the block, which is aligned to 32.
-        unsafe { block.cast::<i32>().add(quad).read() }
+    pub(super) fn block(&self, row: usize, block: usize) -> &'a Quants {
+        &self.quants[row * self.pitch + block]
+    }
+
+    /// Where the integer sum of a span begins.
+    #[inline]
+    pub(super) fn start(&self, row: usize, span: usize) -> i32 {
+        self.starts[row * self.spans + span]
+    }
+}
+
+impl Quants {
+    /// Four values, as they lie in memory.
+    #[inline]
+    pub(super) fn quad(&self, quad: usize) -> i32 {
+        assert!(quad < QUADS, "a block has {QUADS} quads");
+        // SAFETY: the four bytes lie in the block, which is aligned to 32.
+        unsafe { (&raw const *self).cast::<i32>().add(quad).read() }
     }
 }
