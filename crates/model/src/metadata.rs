@@ -65,6 +65,12 @@ impl<'a> Keys<'a> {
         Ok(value as usize)
     }
 
+    /// A number above 0 that must be there.
+    pub(crate) fn positive(&self, suffix: &str) -> Result<f32, ModelError> {
+        self.metadata().require_f32(&self.key(suffix))?;
+        self.positive_or(suffix, 1.0)
+    }
+
     /// A number above 0, or `default` when absent.
     pub(crate) fn positive_or(&self, suffix: &str, default: f32) -> Result<f32, ModelError> {
         match self.f32(suffix)? {

@@ -43,9 +43,7 @@ pub(super) fn spec(keys: &Keys<'_>, style: RopeStyle) -> Result<DecoderSpec, Mod
             layers
         ],
         ropes: vec![rope(keys, style, head_dim)?],
-        eps: keys
-            .metadata()
-            .require_f32(&keys.key("attention.layer_norm_rms_epsilon"))?,
+        eps: keys.positive("attention.layer_norm_rms_epsilon")?,
         embedding_scale: 1.0,
         attention_scale: keys.positive_or("attention.scale", 1.0 / (head_dim as f32).sqrt())?,
         activation: Activation::Silu,

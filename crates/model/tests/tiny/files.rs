@@ -2,8 +2,8 @@
 
 use crate::fixture::{self, Tiny};
 use andante_compute::CpuBackend;
-use andante_gguf::Format;
-use andante_model::{Model, ModelError, known_architectures, load};
+use andante_gguf::{Format, GgufFile};
+use andante_model::{Limits, Model, ModelError, known_architectures, load};
 use serde_json::json;
 
 fn try_load(tiny: &Tiny) -> Result<Box<dyn Model>, ModelError> {
@@ -83,6 +83,7 @@ fn bad_metadata_is_named() {
         ("llama.attention.head_count", json!(5)),
         ("llama.attention.head_count_kv", json!(3)),
         ("llama.attention.layer_norm_rms_epsilon", json!(null)),
+        ("llama.attention.layer_norm_rms_epsilon", json!(-1e-5)),
         ("llama.attention.value_length", json!(8)),
         ("llama.rope.dimension_count", json!(7)),
         ("llama.rope.dimension_count", json!(18)),
@@ -136,4 +137,50 @@ fn tensors_are_checked_against_the_metadata() {
     let mut tiny = Tiny::named("qwen2");
     tiny.tensors.remove("blk.2.attn_v.bias");
     assert_eq!(error_of(&tiny), "tensor `blk.2.attn_v.bias` is missing");
+}
+
+/// Bytes of the metadata and the tensor directory changed at random: such a file is refused or computes something.
+#[test]
+fn damaged_files_do_not_panic() {
+    let (mut loaded, mut refused) = (0, 0);
+    let mut state = 1_u64;
+    let mut random = move |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for (_, tiny) in Tiny::all() {
+        let bytes = tiny.gguf_bytes(Format::Q8_0);
+        // About where the metadata and the directory of such a file end.
+        let head = 2048;
+        for _ in 0..300 {
+            let mut bytes = bytes.clone();
+            for _ in 0..=random(3) {
+                bytes[random(head)] = [0, 1, 2, 0x7f, 0x80, 0xff, random(256) as u8][random(7)];
+            }
+            let Ok(file) = GgufFile::from_bytes(bytes) else {
+                continue;
+            };
+            let backend = CpuBackend::new(fixture::quantised(1)).unwrap();
+            match load(&file, backend, &mut |_, _| {}) {
+                Err(_) => refused += 1,
+                Ok(mut model) => {
+                    model
+                        .reserve(Limits {
+                            blocks: 1,
+                            batch_tokens: 8,
+                            logit_rows: 8,
+                        })
+                        .unwrap();
+                    fixture::run(&mut *model, &tiny.tokens[..8], &[8], &[0]);
+                    loaded += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        loaded > 100 && refused > 100,
+        "{loaded} loaded, {refused} refused"
+    );
 }

@@ -47,6 +47,10 @@ impl Tiny {
 
     /// The model file, its matrices in `format`, vectors in F32.
     pub(crate) fn gguf(&self, format: Format) -> GgufFile {
+        GgufFile::from_bytes(self.gguf_bytes(format)).unwrap()
+    }
+
+    pub(crate) fn gguf_bytes(&self, format: Format) -> Vec<u8> {
         let mut writer = GgufWriter::new();
         for (key, value) in &self.metadata {
             writer = writer.metadata(key, metadata_value(value));
@@ -62,7 +66,7 @@ impl Tiny {
         for (name, values) in &self.values {
             writer = writer.tensor_f32(name, &[values.len() as u64], Format::F32, values);
         }
-        GgufFile::from_bytes(writer.finish()).unwrap()
+        writer.finish()
     }
 }
 
