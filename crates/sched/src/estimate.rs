@@ -33,6 +33,8 @@ struct Standing {
     /// q_ok: prefill tokens of a step that are known to fit the budget.
     trusted: u32,
     samples: u32,
+    /// Most decode rows of a fitted sample: far beyond them a wrong prediction is nobody's disturbance.
+    rows: u32,
     disturbed_in_a_row: u32,
 }
 
@@ -63,6 +65,7 @@ impl Estimate {
             margin: FIRST_MARGIN << 10,
             trusted: config.q_min.max(1),
             samples: 0,
+            rows: 0,
             disturbed_in_a_row: 0,
         };
         Self {
@@ -129,7 +132,8 @@ impl Estimate {
         let elapsed = i64::try_from(elapsed_us.max(1)).unwrap_or(i64::MAX);
         let predicted = self.model.step_us(shape).max(1);
         let standing = &mut self.standings[shape.regime() as usize];
-        if standing.samples >= LEARNT && elapsed / DISTURBANCE > predicted {
+        let familiar = standing.samples >= LEARNT && shape.rows <= 2 * standing.rows;
+        if familiar && elapsed / DISTURBANCE > predicted {
             standing.disturbed_in_a_row += 1;
             if standing.disturbed_in_a_row < CHANGED {
                 return Verdict::Disturbed;
@@ -139,6 +143,7 @@ impl Estimate {
         }
         standing.disturbed_in_a_row = 0;
         standing.samples = standing.samples.saturating_add(1);
+        standing.rows = standing.rows.max(shape.rows);
         standing.learn_margin(elapsed, predicted);
         standing.learn_trust(shape.tokens, budget_us, elapsed, self.q_min);
         self.model = fit.add(shape, elapsed);

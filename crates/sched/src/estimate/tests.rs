@@ -172,6 +172,34 @@ fn a_machine_that_stays_slow_is_believed() {
 }
 
 #[test]
+fn many_more_rows_than_ever_are_learnt_from_at_once() {
+    let truth = CostModel {
+        row: micros(9_000),
+        ..cpu()
+    };
+    let mut estimate = estimate(CostModel {
+        row: micros(100),
+        ..cpu()
+    });
+    let shape = |rows: u32| Shape {
+        rows,
+        context: 500 * u64::from(rows),
+        ..Shape::default()
+    };
+    for _ in 0..50 {
+        estimate.observe(shape(1), 100_000, truth.step_us(shape(1)).cast_unsigned());
+    }
+    let exact = truth.step_us(shape(30));
+    assert!(estimate.model().step_us(shape(30)) < exact / 3);
+    assert_eq!(
+        estimate.observe(shape(30), 100_000, exact.cast_unsigned()),
+        Verdict::Normal
+    );
+    let error = (estimate.model().step_us(shape(30)) - exact).abs();
+    assert!(error < exact / 50, "{error} of {exact}");
+}
+
+#[test]
 fn decode_steps_do_not_wash_out_what_is_known_of_prefill() {
     let random = &mut Random(7);
     let mut estimate = estimate(CostModel::default());
