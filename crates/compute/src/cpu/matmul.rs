@@ -192,4 +192,5 @@ const MIN_PRODUCTS: usize = 32 * 1024;
 #[cfg(test)]
 #[cfg(test)]
 #[cfg(test)]
+#[cfg(test)]
 mod tests;

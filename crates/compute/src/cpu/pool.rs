@@ -70,19 +70,27 @@ impl Pool {
         self.shared.threads
     }
 
-    /// Runs `job(thread_index, threads)` once on every thread and returns when all are done.
+    /// Runs `job(thread_index, threads)` on this thread, which has index 0, and on the workers that come while it
+    /// lasts; returns when all of them are done. The job has to find its own work, and one thread must be able to do
+    /// all of it.
     ///
-    /// A panic in any of them is raised again here, after all have ended. A job must not call its own pool.
-    pub(crate) fn run(&self, job: &Job<'_>) {
-        self.fork(job, Attendance::All);
-    }
-
-    /// Runs a job that finds its own work on this thread and on the workers that come while it lasts.
-    ///
-    /// Nothing waits for a worker that the system has given no processor yet, as it must in [`Self::run`]: on a busy
-    /// machine that is the difference between microseconds and milliseconds.
+    /// Nothing waits for a worker that the system has given no processor yet: on a busy machine that is the difference
+    /// between microseconds and milliseconds. A panic in any thread is raised again here, after all have ended. A job
+    /// must not call its own pool.
     pub(crate) fn share(&self, job: &Job<'_>) {
-        self.fork(job, Attendance::WhoeverComes);
+        let threads = self.threads();
+        if threads == 1 {
+            return job(0, 1);
+        }
+        let turn = lock(&self.turn);
+        self.start(job);
+        let own = catch_unwind(AssertUnwindSafe(|| job(0, threads)));
+        self.shared.join();
+        let other = lock(&self.shared.panic).take();
+        drop(turn);
+        if let Some(panic) = own.err().or(other) {
+            resume_unwind(panic);
+        }
     }
 
     /// Runs `job(i)` for every `i` of `0..count`, `grain` neighbours at a time on whichever thread is free.
@@ -109,7 +117,7 @@ impl Pool {
         let run = rows.div_ceil(self.threads() * 4).max(grain).max(1);
         if rows <= run || self.threads() == 1 {
             return if rows > 0 {
-                job(0, data)
+                job(0, data);
             };
         }
         let runs: Vec<_> = data
@@ -176,25 +184,9 @@ impl Pool {
         self.share(&|thread, _| take_turns(&next, count, grain, &|index| run_one(thread, index)));
     }
 
-    fn fork(&self, job: &Job<'_>, attendance: Attendance) {
-        let threads = self.threads();
-        if threads == 1 {
-            return job(0, 1);
-        }
-        let turn = lock(&self.turn);
-        self.start(job);
-        let own = catch_unwind(AssertUnwindSafe(|| job(0, threads)));
-        self.shared.join(attendance);
-        let other = lock(&self.shared.panic).take();
-        drop(turn);
-        if let Some(panic) = own.err().or(other) {
-            resume_unwind(panic);
-        }
-    }
-
     fn start(&self, job: &Job<'_>) {
         let shared = &*self.shared;
-        // SAFETY: the lifetime is forgotten, not outlived: `fork` returns only after `join` has closed the gate and seen
+        // SAFETY: the lifetime is forgotten, not outlived: `share` returns only after `join` has closed the gate and seen
         // every worker that went through it leave, and it catches its own panic before that.
         let job = unsafe { std::mem::transmute::<&Job<'_>, &'static Job<'static>>(job) };
         // SAFETY: no worker reads the cell now: the gate is closed and all have left. No other caller writes it: `turn`
@@ -208,13 +200,6 @@ impl Pool {
             }
         }
     }
-}
-
-/// Which workers a job waits for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Attendance {
-    All,
-    WhoeverComes,
 }
 
 impl Drop for Pool {
@@ -250,11 +235,6 @@ impl Strip<'_> {
     /// Which strip of its output this is.
     pub(crate) fn index(&self) -> usize {
         self.columns.start / STRIP
-    }
-
-    /// Rows of the output.
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
     }
 
     /// The strip's part of row `index`.
@@ -377,20 +357,15 @@ impl Shared {
         !stop()
     }
 
-    /// Ends the current job: closes the gate, at once or when all are through, and waits until nobody is inside.
-    fn join(&self, attendance: Attendance) {
-        let close = || Gate(self.gate.fetch_or(Gate::CLOSED, Ordering::SeqCst));
-        let expected = match attendance {
-            Attendance::All => self.threads - 1,
-            Attendance::WhoeverComes => close().entered(),
-        };
-        let done = || self.left.load(Ordering::SeqCst) == expected;
+    /// Ends the current job: lets no more workers in and waits until those inside have left.
+    fn join(&self) {
+        let inside = Gate(self.gate.fetch_or(Gate::CLOSED, Ordering::SeqCst)).entered();
+        let done = || self.left.load(Ordering::SeqCst) == inside;
         if !spin_until(&done) {
             while !done() {
                 thread::park();
             }
         }
-        close();
     }
 }
 

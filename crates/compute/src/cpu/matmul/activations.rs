@@ -99,13 +99,13 @@ impl Activations {
             let mut run = runs[index].lock().expect("a run is quantised once");
             let (out, x) = &mut *run;
             for (row, x) in x.chunks_exact(blocks * BLOCK).enumerate() {
-                let out = RowsMut {
+                let mut out = RowsMut {
                     quants: &mut out.quants[row * pitch..][..blocks],
                     scales: &mut out.scales[row * blocks..][..blocks],
                     sums: &mut out.sums[row * blocks..][..blocks],
                     halves: &mut out.halves[row * blocks * 2..][..blocks * 2],
                 };
-                simd::quantize(isa, x, out);
+                simd::quantize(isa, x, &mut out);
             }
         });
         self.start_from(kinds);
@@ -191,7 +191,7 @@ impl Activations {
 const MIN_VALUES: usize = 16 * 1024;
 
 /// The portable quantiser of one row.
-pub(crate) fn quantize_row(x: &[f32], out: RowsMut<'_>) {
+pub(crate) fn quantize_row(x: &[f32], out: &mut RowsMut<'_>) {
     for (block, x) in x.as_chunks::<BLOCK>().0.iter().enumerate() {
         // Magnitudes compare as their bits do, and a NaN is above all numbers: it ends up in the scale.
         let amax = f32::from_bits(

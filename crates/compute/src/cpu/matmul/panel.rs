@@ -104,19 +104,18 @@ pub(crate) fn multiply(group: &Group<'_>, x: &Activations, panel: &mut Panel, ou
             &x.starts(group.kind, row)[..spans],
         );
         let mut acc = [0.0_f32; STRIP];
-        for index in 0..spans {
+        for (index, &start) in starts.iter().enumerate() {
             let block = index * span / BLOCK;
             let lines = &panel.quants[index * span / 4..][..span / 4];
-            let sums = dot(lines, &quants[block], index * span % BLOCK, starts[index]);
+            let sums = dot(lines, &quants[block], index * span % BLOCK, start);
             let scale = x.scales(row)[block];
-            for lane in 0..STRIP {
-                acc[lane] =
-                    (panel.scales[index].0[lane] * scale).mul_add(sums[lane] as f32, acc[lane]);
+            for (acc, (sum, weight)) in acc.iter_mut().zip(sums.iter().zip(panel.scales[index].0)) {
+                *acc = (weight * scale).mul_add(*sum as f32, *acc);
             }
             if let Some(mins) = panel.mins.get(block) {
                 let sum = x.sums(row)[block];
-                for lane in 0..STRIP {
-                    acc[lane] = mins.0[lane].mul_add(sum, acc[lane]);
+                for (acc, min) in acc.iter_mut().zip(mins.0) {
+                    *acc = min.mul_add(sum, *acc);
                 }
             }
         }

@@ -26,7 +26,7 @@ pub(crate) fn enable_tiles() -> bool {
 }
 
 /// Quantises one row of activations.
-pub(crate) fn quantize(isa: Isa, x: &[f32], out: RowsMut<'_>) {
+pub(crate) fn quantize(isa: Isa, x: &[f32], out: &mut RowsMut<'_>) {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
@@ -50,7 +50,7 @@ pub(crate) fn packed(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
         Level::Avx512 if isa.has_tiles() && x.rows() > avx512::FUSED_ROWS => unsafe {
-            amx::packed(group, x, panel, out)
+            amx::packed(group, x, panel, out);
         },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.

@@ -49,9 +49,7 @@ fn request_permission() -> bool {
 pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out: &mut Strip<'_>) {
     for_layout!(group.kind, L => {
         unpack::<L, true>(group, panel);
-        let config = Config::new(L::SPANS);
-        // SAFETY: the configuration is valid (palette 1, at most 16 rows of 64 bytes) and 64 bytes long.
-        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const config, options(nostack, readonly)) };
+        let _tiles = Tiles::configure(L::SPANS);
         for first in (0..x.rows()).step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(x.rows() - first);
             // The rows after the last exist, and what comes of them is not stored.
@@ -63,9 +61,28 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
                 _ => tile::<L, TILE_ROWS>(panel, &input, count, out),
             }
         }
-        // SAFETY: nothing uses the tiles any more. Without this the kernel would save them at every switch.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
     });
+}
+
+/// This thread's tiles, while they are configured.
+struct Tiles;
+
+impl Tiles {
+    fn configure(spans_per_block: usize) -> Self {
+        let config = Config::new(spans_per_block);
+        // SAFETY: the configuration is valid (palette 1, at most 16 rows of 64 bytes) and 64 bytes long; an `Isa` with
+        // tiles exists only where they can be used.
+        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const config, options(nostack, readonly)) };
+        Self
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: `configure` ran on this thread, and nothing uses the tiles any more. Without this the kernel would
+        // save them at every switch.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
 }
 
 /// The tiles' shapes: 0 and 1 are sums, 2 and 3 activations, 4 and 5 weights.
@@ -155,7 +172,7 @@ fn multiply<L: Layout>(span: usize, panel: &Panel, input: &Input<'_>, sums: &mut
             .add(span % L::SPANS * BLOCK / L::SPANS);
         let pitch = input.pitch * BLOCK;
         // Neighbouring spans use different tiles.
-        if span % 2 == 0 {
+        if span.is_multiple_of(2) {
             asm!(
                 "tilezero tmm0",
                 "tileloadd tmm2, [{values} + {pitch}]",

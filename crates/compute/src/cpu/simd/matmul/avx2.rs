@@ -184,7 +184,7 @@ fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
                 for (line, quad) in panel.quants[block * QUADS..][..QUADS].iter_mut().zip(quads) {
                     // SAFETY: a line is two halves of 32 bytes, aligned by its type.
                     unsafe {
-                        _mm256_store_si256((&raw mut *line).cast::<__m256i>().add(half), quad)
+                        _mm256_store_si256((&raw mut *line).cast::<__m256i>().add(half), quad);
                     };
                 }
             }
@@ -359,7 +359,7 @@ fn dense_tile<W, const T: usize>(
 
 /// Quantises one row of activations, as the portable version does.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn quantize(x: &[f32], out: RowsMut<'_>) {
+pub(super) fn quantize(x: &[f32], out: &mut RowsMut<'_>) {
     let magnitude = _mm256_set1_epi32(0x7fff_ffff);
     for (block, x) in x.as_chunks::<BLOCK>().0.iter().enumerate() {
         // SAFETY: a block is four times eight values.

@@ -64,25 +64,22 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
     for block in 0..group.blocks {
         let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
         let (scales, min) = unpack_scales::<L>(group.scales, block);
-        let spans = L::SPANS;
-        for row in 0..N {
+        for (row, acc) in acc.iter_mut().enumerate() {
+            let values = input.block(row, block);
             let activation_scale = _mm512_set1_ps(input.scales[row * input.blocks + block]);
-            for span in 0..spans {
-                let mut sum =
-                    _mm512_set1_epi32(input.starts[row * input.spans + block * spans + span]);
-                for quad in span * QUADS / spans..(span + 1) * QUADS / spans {
-                    sum = _mm512_dpbusd_epi32(
-                        sum,
-                        quads[quad],
-                        _mm512_set1_epi32(input.block(row, block).quad(quad)),
-                    );
+            for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
+                let mut sum = _mm512_set1_epi32(input.start(row, block * L::SPANS + span));
+                let first = span * QUADS / L::SPANS;
+                for (quad, &weights) in quads.iter().enumerate().skip(first).take(QUADS / L::SPANS)
+                {
+                    sum = _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(values.quad(quad)));
                 }
-                let scale = _mm512_mul_ps(scales[span], activation_scale);
-                acc[row] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), acc[row]);
+                let scale = _mm512_mul_ps(scales, activation_scale);
+                *acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), *acc);
             }
             if L::MIN {
                 let sum = _mm512_set1_ps(input.sums[row * input.blocks + block]);
-                acc[row] = _mm512_fmadd_ps(min, sum, acc[row]);
+                *acc = _mm512_fmadd_ps(min, sum, *acc);
             }
         }
     }
@@ -351,7 +348,7 @@ fn dense_tile<W, const T: usize>(
 
 /// Quantises one row of activations, as the portable version does.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn quantize(x: &[f32], out: RowsMut<'_>) {
+pub(super) fn quantize(x: &[f32], out: &mut RowsMut<'_>) {
     let magnitude = _mm512_set1_epi32(0x7fff_ffff);
     for (block, x) in x.as_chunks::<BLOCK>().0.iter().enumerate() {
         // SAFETY: a block is 32 values.
