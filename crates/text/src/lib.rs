@@ -1,4 +1,7 @@
 //! Text and tokens: tokenizers, chat templates, streaming output.
+//!
+//! Knows: how a vocabulary cuts text and what bytes a token stands for, how a conversation becomes a prompt, and what of an
+//! answer may be shown. Does not know: models, sampling, scheduling, HTTP or any wire format.
 #![forbid(unsafe_code)]
 
 mod chat;
@@ -6,6 +9,8 @@ mod error;
 mod output;
 mod prompt;
 mod template;
+#[cfg(test)]
+mod test_vocab;
 mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall};
