@@ -8,6 +8,7 @@
 //! A choice depends on the row, the request and its own random numbers, one per token, and on nothing else. No path sorts
 //! the vocabulary: filters first gather the few tokens that can pass.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
 use rand::{Rng, SeedableRng};
@@ -67,7 +68,7 @@ struct Candidate {
 
 impl Candidate {
     /// Most likely first, the lower id first among equals.
-    fn rank(&self, other: &Self) -> std::cmp::Ordering {
+    fn rank(&self, other: &Self) -> Ordering {
         other
             .logit
             .total_cmp(&self.logit)
@@ -228,9 +229,7 @@ impl Sampler {
             keep_top_p(candidates, max, f64::from(top_p) * total);
         }
         if min_p > 0.0 {
-            let best = candidates
-                .iter()
-                .fold(f32::NEG_INFINITY, |best, c| best.max(c.logit));
+            let best = best(candidates);
             candidates.retain(|c| c.logit >= best + min_p.ln());
         }
         draw_from(candidates, temperature, draw)
@@ -303,64 +302,71 @@ fn nucleus(logits: &[f32], max: f32, target: f64, min_p: f32, out: &mut Vec<Cand
     }
 }
 
-/// Keeps the most likely candidates, in order, until their weight reaches `target`.
+/// Keeps the most likely candidates until their weight reaches `target`.
 fn keep_top_p(candidates: &mut Vec<Candidate>, max: f32, target: f64) {
-    candidates.sort_unstable_by(Candidate::rank);
-    let mut sum = 0.0;
-    let reached = candidates.iter().position(|c| {
-        sum += f64::from(row::exp(c.logit - max));
-        sum >= target
+    keep_until(candidates, target, Candidate::rank, |c| {
+        f64::from(row::exp(c.logit - max))
     });
-    if let Some(last) = reached {
-        candidates.truncate(last + 1);
-    }
 }
 
 /// Keeps the candidates whose surprise is nearest the expected surprise, until their probability reaches `p`
 /// (Meister et al., "Locally Typical Sampling", arXiv 2202.00666).
 fn keep_typical(candidates: &mut Vec<Candidate>, p: f32, scored: &mut Vec<(f32, Candidate)>) {
-    let max = candidates
-        .iter()
-        .fold(f32::NEG_INFINITY, |max, c| max.max(c.logit));
+    let max = best(candidates);
     let total = mass(candidates, max);
-    let log_total = total.ln() as f32;
-    let weighted =
-        |c: &Candidate| f64::from(row::exp(c.logit - max)) * f64::from(max + log_total - c.logit);
-    let entropy = (candidates.iter().map(weighted).sum::<f64>() / total) as f32;
+    let log_total = max + total.ln() as f32;
+    let weight = |c: &Candidate| f64::from(row::exp(c.logit - max));
+    let surprise = |c: &Candidate| log_total - c.logit;
+    let expected: f64 = candidates
+        .iter()
+        .map(|c| weight(c) * f64::from(surprise(c)))
+        .sum();
+    let entropy = (expected / total) as f32;
     scored.clear();
     scored.extend(
         candidates
             .iter()
-            .map(|&c| ((max + log_total - c.logit - entropy).abs(), c)),
+            .map(|&c| ((surprise(&c) - entropy).abs(), c)),
     );
     let rank =
         |a: &(f32, Candidate), b: &(f32, Candidate)| a.0.total_cmp(&b.0).then(a.1.rank(&b.1));
-    // Orders a growing front instead of everything: typical sets are small.
-    let target = f64::from(p) * total;
-    let mut front = 64.min(scored.len());
-    loop {
-        if front < scored.len() {
-            scored.select_nth_unstable_by(front - 1, rank);
-        }
-        let weight: f64 = scored[..front]
-            .iter()
-            .map(|(_, c)| f64::from(row::exp(c.logit - max)))
-            .sum();
-        if weight >= target || front == scored.len() {
-            break;
-        }
-        front = (front * 8).min(scored.len());
-    }
-    scored.truncate(front);
-    scored.sort_unstable_by(rank);
-    let mut sum = 0.0;
-    let reached = scored.iter().position(|(_, c)| {
-        sum += f64::from(row::exp(c.logit - max));
-        sum >= target
-    });
-    scored.truncate(reached.map_or(front, |last| last + 1));
+    keep_until(scored, f64::from(p) * total, rank, |(_, c)| weight(c));
     candidates.clear();
     candidates.extend(scored.iter().map(|&(_, c)| c));
+}
+
+/// Keeps the first items by `rank` until their weight reaches `target`, in order; all if it never does.
+///
+/// Halves the range in which the last one lies, as a selection by count would, so that only what is kept gets sorted.
+fn keep_until<T>(
+    items: &mut Vec<T>,
+    target: f64,
+    rank: impl Fn(&T, &T) -> Ordering,
+    weight: impl Fn(&T) -> f64,
+) {
+    // The first `before` items precede all others and weigh `sum`, which is too little.
+    let (mut before, mut sum) = (0, 0.0);
+    let mut end = items.len();
+    while end - before > 1 {
+        let half = (end - before) / 2;
+        items[before..end].select_nth_unstable_by(half, &rank);
+        let more: f64 = items[before..before + half].iter().map(&weight).sum();
+        if sum + more >= target {
+            end = before + half;
+        } else {
+            sum += more;
+            before += half;
+        }
+    }
+    items.truncate(end);
+    items.sort_unstable_by(rank);
+}
+
+/// The largest logit.
+fn best(candidates: &[Candidate]) -> f32 {
+    candidates
+        .iter()
+        .fold(f32::NEG_INFINITY, |best, c| best.max(c.logit))
 }
 
 /// Sum of the candidates' weights `exp(logit - max)`.
@@ -373,9 +379,7 @@ fn mass(candidates: &[Candidate], max: f32) -> f64 {
 
 /// The candidate at `draw` (in 0..1) of their weights at this temperature.
 fn draw_from(candidates: &[Candidate], temperature: f32, draw: f64) -> u32 {
-    let max = candidates
-        .iter()
-        .fold(f32::NEG_INFINITY, |max, c| max.max(c.logit));
+    let max = best(candidates);
     let weight = |c: &Candidate| f64::from(row::exp((c.logit - max) / temperature));
     let mut left = draw * candidates.iter().map(weight).sum::<f64>();
     let mut last = candidates[0].id;
