@@ -40,8 +40,8 @@ impl ServerConfig {
     }
 }
 
-/// Choices (prompts times `n`) of one request.
-pub(crate) const MAX_CHOICES: usize = 128;
+/// Choices (prompts times `n`) of one request. All must find a place in the queue at once.
+pub(crate) const MAX_CHOICES: usize = 64;
 /// Stop strings of one request; OpenAI allows 4, llama-server any number.
 pub(crate) const MAX_STOPS: usize = 16;
 /// Bytes of one stop string: text is held back for as long as it may begin one.

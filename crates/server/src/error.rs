@@ -16,7 +16,7 @@ pub(crate) enum ApiError {
     Json(#[from] serde_json::Error),
     #[error("the request body must be a JSON object, got {found}")]
     NoObject { found: &'static str },
-    #[error("`{path}` {why}")]
+    #[error("`{path}`: {why}")]
     Field { path: String, why: String },
     #[error("the request body is larger than {limit} bytes")]
     BodyTooLarge { limit: usize },

@@ -135,7 +135,7 @@ async fn drain(server: &Server, mut connections: JoinSet<()>, mut phase: watch::
 /// Waits until `phase` is at least `wanted`. Without a sender it waits for `Drain` no longer, and for `Stop` for ever.
 async fn reach(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
     if phase.wait_for(|phase| *phase >= wanted).await.is_err() && wanted == Phase::Stop {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

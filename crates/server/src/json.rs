@@ -122,7 +122,7 @@ impl<'a> Field<'a> {
         if narrow.is_finite() {
             Ok(Some(narrow))
         } else {
-            Err(self.error(format!("is out of range: {number}")))
+            Err(self.error(format!("out of range: {number}")))
         }
     }
 
@@ -145,27 +145,24 @@ impl<'a> Field<'a> {
             .map_err(|_| self.error(format!("must fit in 64 bits, got {number}")))
     }
 
-    /// A list of token ids; only the first wrong element is named.
+    /// A list of token ids; the first wrong element is named.
     pub(crate) fn tokens(&self) -> Result<Vec<u32>, ApiError> {
         let items = self.array()?.unwrap_or_default();
-        let ids = items
+        let id = |item: &Value| whole(item).and_then(|id| u32::try_from(id).ok());
+        let named = |i: usize| {
+            self.item(i)
+                .error(format!("must be a token id, got {}", brief(&items[i])))
+        };
+        items
             .iter()
-            .map(|item| whole(item).and_then(|id| u32::try_from(id).ok()));
-        ids.enumerate()
-            .map(|(i, id)| {
-                id.ok_or_else(|| {
-                    self.error(format!(
-                        "element {i} is not a token id: {}",
-                        kind(&items[i])
-                    ))
-                })
-            })
+            .enumerate()
+            .map(|(i, item)| id(item).ok_or_else(|| named(i)))
             .collect()
     }
 
     /// The complaint that a field which must be there is missing.
     pub(crate) fn missing(&self) -> ApiError {
-        self.error("is required")
+        self.error("required")
     }
 
     /// A complaint about this field.
@@ -221,6 +218,14 @@ fn whole(value: &Value) -> Option<i128> {
         .as_f64()
         .filter(|number| number.fract() == 0.0 && number.abs() < 1e30)
         .map(|number| number as i128)
+}
+
+/// A number as it is, another value by its kind: a complaint must not repeat a long text.
+fn brief(value: &Value) -> String {
+    match value {
+        Value::Number(number) => number.to_string(),
+        other => kind(other).to_owned(),
+    }
 }
 
 /// What a person would call this kind of value.

@@ -18,6 +18,8 @@ mod answer;
 mod api;
 mod config;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod http;
 mod json;
 mod server;

@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use andante_engine::EngineHandle;
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::Semaphore;
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::api;
 use crate::config::ServerConfig;
@@ -50,7 +51,9 @@ impl Server {
 
     /// All routes, with what surrounds them; for [`serve`](crate::serve), or for calls without a socket.
     pub fn router(&self) -> Router {
-        api::routes(self.clone()).layer(middleware::from_fn_with_state(self.clone(), surround))
+        api::routes(self.clone())
+            .layer(cors())
+            .layer(middleware::from_fn_with_state(self.clone(), surround))
     }
 
     pub(crate) fn engine(&self) -> &EngineHandle {
@@ -85,6 +88,9 @@ impl Server {
             return Err(ApiError::ContentEncoding);
         }
         let limit = self.0.config.body_limit_bytes;
+        if body.size_hint().lower() > limit as u64 {
+            return Err(ApiError::BodyTooLarge { limit });
+        }
         let whole = Limited::new(body, limit).collect();
         match tokio::time::timeout(self.0.config.body_timeout, whole).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -116,6 +122,23 @@ impl Server {
         // A panic is a bug of ours, which the panic hook has reported; it costs this request only.
         work.await.unwrap_or(Err(ApiError::Panicked))
     }
+}
+
+/// Pages of this machine may call; pages of other sites may not read what their visitors' servers answer.
+fn cors() -> CorsLayer {
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::predicate(|origin, _| is_local(origin)))
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([REQUEST_ID, header::RETRY_AFTER])
+}
+
+/// Whether an `Origin` is this machine under one of its own names, whatever the port.
+fn is_local(origin: &HeaderValue) -> bool {
+    let Ok(origin) = origin.to_str().unwrap_or_default().parse::<Uri>() else {
+        return false;
+    };
+    matches!(origin.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 pub(crate) fn unix_time_s() -> u64 {

@@ -1,12 +1,18 @@
 //! The table of routes, and the one path that every answer takes: decode, prepare, submit, encode.
 
+mod chat;
+mod completions;
 mod health;
+mod message;
+mod models;
+mod sampling;
+mod wire;
 
 use andante_engine::{Delta, FinishReason, Request, Usage};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::Value;
@@ -19,7 +25,12 @@ use crate::sse::{self, Frames};
 
 /// Every route. OpenAI's also answer without `/v1`, since base addresses are given both ways.
 pub(crate) fn routes(server: Server) -> Router {
-    let openai = Router::new().route("/health", get(health::health));
+    let openai = Router::new()
+        .route("/chat/completions", post(chat::create))
+        .route("/completions", post(completions::create))
+        .route("/models", get(models::list))
+        .route("/models/{*id}", get(models::retrieve))
+        .route("/health", get(health::health));
     Router::new()
         .nest("/v1", openai.clone())
         .merge(openai)

@@ -1,1 +1,86 @@
-//! Tests.
+//! The envelope: what clients match is what they get.
+
+use axum::body::to_bytes;
+
+use super::*;
+
+async fn answer(error: ApiError) -> (u16, Option<String>, Value) {
+    let response = error.into_response();
+    let retry = response.headers().get(header::RETRY_AFTER);
+    let retry = retry.map(|seconds| seconds.to_str().unwrap().to_owned());
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, retry, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_has_openais_sentence_and_the_numbers() {
+    let error = RequestError::ContextLength {
+        prompt_tokens: 9000,
+        context: 8192,
+    };
+    let expected = json!({ "error": {
+        "message": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens. \
+                    Please reduce the length of the messages.",
+        "type": "invalid_request_error",
+        "param": null,
+        "code": "context_length_exceeded",
+        "n_prompt_tokens": 9000,
+        "n_ctx": 8192,
+    }});
+    assert_eq!(answer(error.into()).await, (400, None, expected));
+}
+
+#[tokio::test]
+async fn a_full_queue_says_when_to_come_back() {
+    let (status, retry, body) = answer(SubmitError::QueueFull { retry_after_s: 7 }.into()).await;
+    assert_eq!((status, retry.as_deref()), (503, Some("7")));
+    assert_eq!(body["error"]["type"], "service_unavailable");
+}
+
+#[tokio::test]
+async fn statuses_and_types_tell_whose_fault_it_is() {
+    let field = || ApiError::Field {
+        path: "messages[2].content".into(),
+        why: "is required".into(),
+    };
+    let path = || "/v1/nothing".to_owned();
+    for (error, status, kind) in [
+        (field(), 400, "invalid_request_error"),
+        (
+            ApiError::BodyTooLarge { limit: 1 },
+            413,
+            "invalid_request_error",
+        ),
+        (ApiError::BodyTimeout, 408, "invalid_request_error"),
+        (ApiError::ContentEncoding, 415, "invalid_request_error"),
+        (ApiError::NoRoute { path: path() }, 404, "not_found_error"),
+        (
+            ApiError::NoMethod {
+                method: "PUT".into(),
+                path: path(),
+            },
+            405,
+            "invalid_request_error",
+        ),
+        (
+            RequestError::EmptyPrompt.into(),
+            400,
+            "invalid_request_error",
+        ),
+        (SubmitError::ShuttingDown.into(), 503, "service_unavailable"),
+        (Failure::ShuttingDown.into(), 503, "service_unavailable"),
+        (Failure::Model.into(), 500, "server_error"),
+        (ApiError::Panicked, 500, "server_error"),
+    ] {
+        let message = error.to_string();
+        let (got, retry, body) = answer(error).await;
+        assert_eq!((got, retry.is_some()), (status, status == 503), "{message}");
+        assert_eq!(body["error"]["type"], kind, "{message}");
+        assert_eq!(body["error"]["message"], message);
+    }
+    assert_eq!(
+        answer(field()).await.2["error"]["param"],
+        "messages[2].content"
+    );
+}
