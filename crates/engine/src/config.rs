@@ -19,6 +19,8 @@ pub struct EngineConfig {
     pub max_idle_step_ms: u32,
     /// The most prompt tokens in one step.
     pub prefill_chunk: u32,
+    /// The most prompt tokens in one step while answers are running; `None` leaves it to `max_stall_ms`.
+    pub mixed_prefill_tokens: Option<u32>,
     /// The fewest prompt tokens worth a step while answers are running.
     pub min_prefill_chunk: u32,
     /// Whether one pass may compute prompts and answers, or they take turns.
@@ -43,7 +45,8 @@ impl Default for EngineConfig {
             max_stall_ms: 100,
             max_idle_step_ms: 500,
             prefill_chunk: 2048,
-            min_prefill_chunk: 32,
+            mixed_prefill_tokens: None,
+            min_prefill_chunk: 16,
             mode: Mode::Mix,
             decode_share_permille: None,
             max_queue: 64,
@@ -63,6 +66,10 @@ impl EngineConfig {
             ("max_idle_step_ms", self.max_idle_step_ms),
             ("prefill_chunk", self.prefill_chunk),
             ("min_prefill_chunk", self.min_prefill_chunk),
+            (
+                "mixed_prefill_tokens",
+                self.mixed_prefill_tokens.unwrap_or(1),
+            ),
         ];
         match counts.into_iter().find(|&(_, count)| count == 0) {
             Some((name, _)) => Err(EngineError::Config {
@@ -102,6 +109,7 @@ impl EngineConfig {
             t_idle_us: u64::from(self.max_idle_step_ms) * 1000,
             q_min: self.min_prefill_chunk.min(self.prefill_chunk),
             q_max: self.prefill_chunk,
+            q_max_contended: self.mixed_prefill_tokens.unwrap_or(u32::MAX),
             prefill_share_permille: self
                 .decode_share_permille
                 .or(take_turns.then_some(500))

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use andante_gguf::{GgufFile, GgufWriter};
 use andante_sched::Mode;
-use andante_text::Tokenizer;
+use andante_text::{ChatRequest, ChatTemplate, Message, Role, Tokenizer};
 
 use super::*;
 use crate::error::{RequestError, SubmitError};
@@ -522,7 +522,8 @@ fn bad_requests_are_refused_by_name() {
     ));
     let empty = refused(PromptInput::Text(String::new()), Sampling::default());
     assert!(matches!(empty, RequestError::EmptyPrompt));
-    let faults: [(fn(&mut Sampling), &str); 8] = [
+    type Fault = fn(&mut Sampling);
+    let faults: [(Fault, &str); 8] = [
         (|s| s.temperature = -0.1, "temperature"),
         (|s| s.temperature = f32::NAN, "temperature"),
         (|s| s.top_p = 0.0, "top_p"),
@@ -540,6 +541,56 @@ fn bad_requests_are_refused_by_name() {
             other => panic!("{other:?} instead of {field}"),
         }
     }
+}
+
+#[test]
+fn a_conversation_is_rendered_by_the_models_template() {
+    let mut text = text_stack();
+    let chat = ChatRequest {
+        messages: vec![Message::new(Role::User, "Hi <|end|>")],
+        ..ChatRequest::default()
+    };
+    let rig = Rig::small();
+    let none = rig.handle.prepare_chat(&chat, Sampling::default());
+    assert!(matches!(none, Err(RequestError::NoTemplate)));
+    let source = "{% for m in messages %}<|control|>{{ m.content }}<|end|>{% endfor %}";
+    let template = ChatTemplate::new(source, &text.tokenizer).expect("it parses");
+    text.template = Some(Arc::new(template));
+    let clock = Arc::new(VirtualClock::default());
+    let (_engine, handle) =
+        Engine::new(FakeModel::new(VOCAB).boxed(), text, &small(), clock).expect("valid");
+    let request = handle
+        .prepare_chat(&chat, Sampling::default())
+        .expect("it fits");
+    let expected = [vec![CONTROL], bytes("Hi <|end|>"), vec![END]].concat();
+    assert_eq!(request.prompt(), expected, "what the user wrote is text");
+}
+
+#[test]
+fn a_seed_repeats_an_answer_and_another_one_does_not() {
+    let mut rig = Rig::small();
+    let sampling = Sampling {
+        temperature: 3.0,
+        min_p: 0.0,
+        ..greedy(30)
+    };
+    let mut ask = |request: Request| {
+        let stream = rig.handle.submit(request).expect("room");
+        rig.settle();
+        Answer::of(stream).text
+    };
+    let handle = Rig::small().handle;
+    let request = handle
+        .prepare_text(PromptInput::Text("A".into()), sampling.clone())
+        .expect("valid");
+    let again = handle
+        .prepare_text(PromptInput::Text("A".into()), sampling)
+        .expect("valid");
+    assert_ne!(request.seed(), again.seed(), "drawn anew");
+    let first = ask(request.clone());
+    assert_eq!(ask(request.clone()), first);
+    assert_ne!(ask(again), first);
+    assert_ne!(ask(request.clone().with_seed(request.seed() + 1)), first);
 }
 
 #[test]
