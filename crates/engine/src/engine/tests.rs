@@ -1,3 +1,5 @@
+//! An engine on a fake model, driven step by step in virtual time: what requests get, and how everything ends.
+
 mod hand_off;
 mod real_model;
 mod simulation;

@@ -1,3 +1,5 @@
+//! The ring between engine and client: order, bounds, wake-ups, and an end for every stream.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 

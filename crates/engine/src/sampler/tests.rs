@@ -1,3 +1,5 @@
+//! Choices against slow definitions in double precision.
+
 use std::sync::Arc;
 
 use super::*;
