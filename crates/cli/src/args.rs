@@ -111,9 +111,6 @@ pub(crate) struct ServeArgs {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8000)]
     pub(crate) port: u16,
-    /// Answer tokens of a request that does not say how many it wants [default: what the context holds]
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) tokens: Option<u32>,
     /// Seconds that running answers get to finish after SIGINT or SIGTERM
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) drain_s: u64,

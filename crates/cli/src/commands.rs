@@ -4,3 +4,6 @@ pub(crate) mod bench;
 pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod pull;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod tokens;

@@ -9,6 +9,7 @@ mod commands;
 mod models;
 mod output;
 mod progress;
+mod session;
 
 use std::process::ExitCode;
 
@@ -26,7 +27,9 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
-        _ => Ok(()),
+        Command::Tokens(args) => commands::tokens::run(&args),
+        Command::Run(args) => commands::run::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

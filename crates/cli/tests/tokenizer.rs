@@ -78,7 +78,11 @@ fn compare(model: &str) {
             if got != want {
                 different += 1;
                 if different <= 20 {
-                    writeln!(report, "{special:?} {text:?}\n  want {want:?}\n  got  {got:?}").unwrap();
+                    writeln!(
+                        report,
+                        "{special:?} {text:?}\n  want {want:?}\n  got  {got:?}"
+                    )
+                    .unwrap();
                 }
             }
         }

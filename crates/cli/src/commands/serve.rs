@@ -1,0 +1,109 @@
+//! `andante serve`: a model over HTTP until a signal ends it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use andante_engine::Health;
+use andante_server::{Phase, Server, ServerConfig};
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::args::ServeArgs;
+use crate::output::print;
+use crate::session::{self, Session};
+
+/// How often the engine is asked whether it still works.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// Loads the model, listens, serves. Ends well after a signal, with an error when the engine has failed.
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    if args.kv_disk_dir.is_some() || args.kv_disk_space_mb.is_some() {
+        tracing::warn!(
+            "--kv-disk-dir, --kv-disk-space-mb: not yet; the KV cache is in memory only"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the server's threads")?;
+    // Before the model is loaded: a port that is taken should not cost a long wait first.
+    let address = SocketAddr::new(args.host, args.port);
+    let listener = runtime
+        .block_on(TcpListener::bind(address))
+        .with_context(|| format!("cannot listen on {address}; --port chooses another port"))?;
+    let session = session::start(&args.model, &args.engine)?;
+    runtime.block_on(serve(listener, &session, args))?;
+    session.finish()
+}
+
+async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Result<()> {
+    let config = ServerConfig {
+        drain_timeout: Duration::from_secs(args.drain_s),
+        ..ServerConfig::new(&session.name)
+    };
+    let (phases, phase) = watch::channel(Phase::Serve);
+    let signals = Signals::new()?;
+    print(format_args!("{}\n", session.handle.status().config))?;
+    print(format_args!(
+        "serving {} on http://{}\n",
+        session.name,
+        listener.local_addr()?
+    ))?;
+    let server = Server::new(session.handle.clone(), config);
+    let ending = tokio::spawn(signals.pass_on(phases.clone()));
+    let failing = tokio::spawn(end_with_engine(session.handle.clone(), phases));
+    andante_server::serve(listener, server, phase).await;
+    ending.abort();
+    failing.abort();
+    Ok(())
+}
+
+/// Ends the server when its engine has failed: what is left of it can only refuse.
+async fn end_with_engine(engine: andante_engine::EngineHandle, phases: watch::Sender<Phase>) {
+    while engine.health() != Health::Failed {
+        tokio::time::sleep(WATCH).await;
+    }
+    tracing::error!("the engine has failed; ending");
+    phases.send_replace(Phase::Stop);
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// The first signal lets running answers finish, the second ends them, each with an error event.
+    async fn pass_on(mut self, phases: watch::Sender<Phase>) {
+        self.next().await;
+        tracing::info!(
+            "ending when the running answers have finished; a second signal ends them now"
+        );
+        phases.send_replace(Phase::Drain);
+        self.next().await;
+        phases.send_replace(Phase::Stop);
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A model with its engine: what `serve` and `run` start and end.
+
+use std::sync::Arc;
+
+use andante_engine::{EngineConfig, EngineHandle, EngineThread, Mode, Shutdown, TextStack};
+use andante_text::{ChatTemplate, Tokenizer};
+use anyhow::{Context, Result};
+
+use crate::args::{self, EngineArgs, ModelArgs};
+use crate::backend::{self, Precision};
+
+/// The longest context that is reserved unless the user asks for more.
+const DEFAULT_CONTEXT: u32 = 8192;
+
+/// A running engine.
+pub(crate) struct Session {
+    pub(crate) handle: EngineHandle,
+    /// The model's name for clients.
+    pub(crate) name: String,
+    thread: EngineThread,
+}
+
+/// Loads the model and starts its engine.
+pub(crate) fn start(model: &ModelArgs, engine: &EngineArgs) -> Result<Session> {
+    let loaded = backend::load(model, Precision::Fast)?;
+    let metadata = loaded.file.metadata();
+    let tokenizer =
+        Tokenizer::from_metadata(metadata).context("cannot use the file's tokenizer")?;
+    let template = ChatTemplate::from_metadata(metadata, &tokenizer)
+        .context("cannot use the file's chat template")?;
+    let config = config(engine, loaded.model.info().context);
+    let text = TextStack {
+        tokenizer: Arc::new(tokenizer),
+        template: template.map(Arc::new),
+    };
+    let (handle, thread) =
+        andante_engine::spawn(loaded.model, text, &config).context("cannot start the engine")?;
+    Ok(Session {
+        handle,
+        name: loaded.name,
+        thread,
+    })
+}
+
+fn config(args: &EngineArgs, trained: u32) -> EngineConfig {
+    EngineConfig {
+        sessions: args.sessions,
+        context: args.ctx.unwrap_or(trained.min(DEFAULT_CONTEXT)),
+        max_stall_ms: args.max_stall_ms,
+        max_idle_step_ms: args.max_idle_ms,
+        prefill_chunk: args.prefill_chunk,
+        mixed_prefill_tokens: args.mixed_prefill_quantum,
+        mode: match args.mode {
+            args::Mode::Mix => Mode::Mix,
+            args::Mode::HandOff => Mode::HandOff,
+        },
+        max_queue: args.max_queue,
+        ..EngineConfig::default()
+    }
+}
+
+impl Session {
+    /// Ends the engine; an error if it had failed.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.handle.shutdown(Shutdown::Now);
+        self.thread.join().context("the engine failed")
+    }
+}

@@ -1,0 +1,163 @@
+//! The program as its users run it: a real model, real sockets, several clients.
+
+mod support;
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Server, Sse};
+
+fn chat(content: &str, max_tokens: u32) -> Value {
+    json!({
+        "messages": [{"role": "user", "content": content}],
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    })
+}
+
+/// What must be the same whatever runs beside a request. How much came from the cache is not part of it.
+fn outcome(answer: &Sse) -> (String, Option<String>, u64, u64) {
+    let usage = &answer.usage;
+    let count = |name: &str| usage[name].as_u64().unwrap();
+    (
+        answer.text.clone(),
+        answer.finish_reason.clone(),
+        count("prompt_tokens"),
+        count("completion_tokens"),
+    )
+}
+
+#[test]
+fn three_clients_get_their_own_answers_at_once() {
+    let server = Server::start(&["--sessions", "3"]);
+    let questions = [
+        "What is the capital of France?",
+        "What is the capital of Italy?",
+        "What is the capital of Japan?",
+    ];
+    let answers = thread::scope(|scope| {
+        let asked = questions.map(|question| {
+            scope.spawn(|| server.stream("/v1/chat/completions", &chat(question, 24)))
+        });
+        asked.map(|thread| thread.join().unwrap())
+    });
+    for (answer, capital) in answers.iter().zip(["Paris", "Rome", "Tokyo"]) {
+        assert!(answer.text.contains(capital), "{:?}", answer.text);
+        assert!(answer.done, "the stream must end with [DONE]");
+        assert!(answer.finish_reason.is_some());
+    }
+    let overlap = answers.iter().all(|a| {
+        answers
+            .iter()
+            .all(|b| a.times[0] < *b.times.last().unwrap())
+    });
+    assert!(
+        overlap,
+        "the answers must be generated at once, not one after the other"
+    );
+}
+
+#[test]
+fn identical_requests_beside_a_long_prompt_give_what_one_alone_gives() {
+    let server = Server::start(&["--sessions", "6"]);
+    let request = chat("Write two sentences about the sea.", 40);
+    let alone = outcome(&server.stream("/v1/chat/completions", &request));
+    let filler: Vec<u32> = (0..4000u32).map(|i| 1000 + i * 7919 % 40_000).collect();
+    let long = json!({"prompt": filler, "max_tokens": 2, "temperature": 0, "stream": true});
+    thread::scope(|scope| {
+        let long = scope.spawn(|| server.stream("/v1/completions", &long));
+        thread::sleep(Duration::from_millis(200));
+        let beside: Vec<_> = (0..4)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(50));
+                scope.spawn(|| server.stream("/v1/chat/completions", &request))
+            })
+            .collect();
+        let beside: Vec<_> = beside
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
+        let long = long.join().unwrap();
+        for answer in &beside {
+            assert_eq!(outcome(answer), alone);
+        }
+        assert!(
+            beside[0].times[0] < long.times[0],
+            "void: the long prompt was done before the answers began"
+        );
+    });
+}
+
+#[test]
+fn a_second_request_computes_only_its_own_suffix() {
+    let server = Server::start(&[]);
+    let story =
+        "Once upon a time there was a server that never forgot what it had read. ".repeat(20);
+    let first = server.post(
+        "/v1/completions",
+        &json!({"prompt": story, "max_tokens": 8, "temperature": 0}),
+    );
+    let again = server.post(
+        "/v1/completions",
+        &json!({"prompt": story, "max_tokens": 8, "temperature": 0}),
+    );
+    assert_eq!(first.0, 200);
+    let cached = |answer: &Value| {
+        answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+            .as_u64()
+            .unwrap()
+    };
+    let prompt = again.1["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(cached(&first.1), 0);
+    assert!(
+        cached(&again.1) + 32 >= prompt,
+        "{} of {prompt} tokens were cached",
+        cached(&again.1)
+    );
+    assert_eq!(first.1["choices"][0]["text"], again.1["choices"][0]["text"]);
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
+    let server = Server::start(&["--ctx", "64"]);
+    let (status, body) = server.post(
+        "/v1/completions",
+        &json!({"prompt": "word ".repeat(100), "max_tokens": 4}),
+    );
+    assert_eq!(status, 400);
+    assert_eq!(body["error"]["code"], "context_length_exceeded");
+    assert_eq!(body["error"]["n_ctx"], 64);
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_place() {
+    let server = Server::start(&["--sessions", "1"]);
+    let endless = json!({"prompt": "Count: one two three", "max_tokens": 4000, "ignore_eos": true, "stream": true});
+    server.stream_and_leave("/v1/completions", &endless, 3);
+    // With one session, this is answered only once the first is gone.
+    let (status, _) = server.post(
+        "/v1/completions",
+        &json!({"prompt": "Hello", "max_tokens": 2}),
+    );
+    assert_eq!(status, 200);
+}
+
+#[test]
+fn running_answers_finish_when_the_server_is_told_to_end() {
+    let mut server = Server::start(&[]);
+    let request = json!({"prompt": "Count: one two three", "max_tokens": 60, "ignore_eos": true, "stream": true});
+    let answer = thread::scope(|scope| {
+        let asked = scope.spawn(|| server.stream("/v1/completions", &request));
+        thread::sleep(Duration::from_millis(300));
+        server.terminate();
+        asked.join().unwrap()
+    });
+    assert!(
+        answer.done && answer.finish_reason.as_deref() == Some("length"),
+        "{answer:?}"
+    );
+    assert!(server.wait().success());
+}
