@@ -102,9 +102,15 @@ impl Answer {
                 self.count(choice, usage);
                 Progress::Finished(choice, reason)
             }
-            Some(Event::Failed(failure)) => Progress::Failed(failure.into()),
-            None => Progress::Failed(ApiError::EngineStopped),
+            Some(Event::Failed(failure)) => self.fail(failure.into()),
+            None => self.fail(ApiError::EngineStopped),
         }
+    }
+
+    /// One choice failed: nobody will read the others.
+    fn fail(&mut self, error: ApiError) -> Progress {
+        self.streams.clear();
+        Progress::Failed(error)
     }
 
     fn count(&mut self, choice: usize, usage: Usage) {

@@ -108,11 +108,13 @@ impl Fixture {
         self.post("/v1/chat/completions", body).await
     }
 
-    /// Waits until the engine holds no request.
-    pub(crate) async fn idle(&self) {
+    /// Waits until at least so many requests have ended in any way and the engine holds none.
+    pub(crate) async fn idle_after(&self, ended: u64) {
         loop {
-            let stats = self.engine.status().scheduler;
-            if stats.resident == 0 && stats.queued == 0 && stats.blocks.used == 0 {
+            let status = self.engine.status();
+            let stats = status.scheduler;
+            let idle = stats.resident == 0 && stats.queued == 0 && stats.blocks.used == 0;
+            if idle && status.finished + status.failed + status.cancelled >= ended {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -5,13 +5,14 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`http`] | listener, connection limits, shutdown |
+//! | `http` | listener, connection limits, shutdown |
 //! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
 //! | `answer` | the choices of one request as one sequence of events |
 //! | `sse` | that sequence as a body of server-sent events |
 //! | `json` | fields that name themselves when they are wrong |
 //! | `error` | every refusal, and OpenAI's envelope for it |
 //! | `config` | settings and fixed limits |
+//! | `server` | what the handlers share, and what surrounds each of them |
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -82,13 +82,13 @@ async fn a_closed_socket_frees_the_work_streamed_or_not() {
     let mut endless = json!({"messages": user("go on"), "ignore_eos": true, "stream": true});
     let streaming = server.chat(&endless, "\"content\":\"").await;
     drop(streaming);
-    server.fixture.idle().await;
+    server.fixture.idle_after(1).await;
     assert_eq!(server.fixture.engine.status().cancelled, 1);
     endless["stream"] = json!(false);
     let whole = server.chat(&endless, "").await;
     server.until_running(1).await;
     drop(whole);
-    server.fixture.idle().await;
+    server.fixture.idle_after(2).await;
     assert_eq!(server.fixture.engine.status().cancelled, 2);
 }
 

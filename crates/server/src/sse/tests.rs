@@ -65,7 +65,7 @@ async fn a_reader_that_goes_frees_its_work() {
         .into_data_stream();
     frame(&mut body).await.unwrap();
     drop(body);
-    server.idle().await;
+    server.idle_after(1).await;
     assert_eq!(server.engine.status().cancelled, 1);
 }
 
@@ -87,7 +87,7 @@ async fn a_caller_of_a_whole_answer_that_goes_frees_its_work() {
         } => {}
     }
     drop(go);
-    server.idle().await;
+    server.idle_after(2).await;
     assert_eq!(server.engine.status().cancelled, 2);
 }
 
@@ -128,7 +128,7 @@ async fn a_failure_ends_the_stream_with_an_error_event() {
     assert_eq!(events[events.len() - 1], "[DONE]");
     body["stream"] = json!(false);
     assert_eq!(server.chat(&body).await.error(500)["type"], "server_error");
-    server.idle().await;
+    server.idle_after(4).await;
     assert_eq!(
         server
             .chat(&json!({"messages": user("hi"), "max_tokens": 1}))

@@ -206,7 +206,7 @@ async fn mutated_requests_are_answered_or_refused_and_leave_nothing_behind() {
         });
     }
     let accepted: usize = workers.join_all().await.into_iter().sum();
-    server.idle().await;
+    server.idle_after(accepted as u64).await;
     // Neither all nor none: the mutations reach past the decoder, and into it.
     assert!(
         (REQUESTS / 20..REQUESTS * 19 / 20).contains(&accepted),
