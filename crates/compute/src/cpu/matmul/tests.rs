@@ -26,9 +26,14 @@ impl Random {
 
     /// Bytes of rows of any quantised format with every bit of values and block scales in use.
     fn blocks(&mut self, format: Format, values: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..format.row_bytes(values))
+        let bytes = (0..format.row_bytes(values))
             .map(|_| self.bits() as u8)
             .collect();
+        self.scale_blocks(format, bytes)
+    }
+
+    /// Puts sensible scales into the f16 fields of blocks.
+    fn scale_blocks(&mut self, format: Format, mut bytes: Vec<u8>) -> Vec<u8> {
         for block in bytes.chunks_exact_mut(format.block_bytes()) {
             let floats: &[usize] = match format {
                 Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
@@ -119,6 +124,37 @@ fn a_row_has_the_same_bits_in_any_batch_on_any_thread_and_instruction_set() {
                                 }
                             }
                         }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_values_overflow_nowhere() {
+    let (rows, cols, n) = (16, 256, 5);
+    let pool = pool(1);
+    for &format in Format::ALL
+        .iter()
+        .filter(|&&format| Kind::of(format).is_some())
+    {
+        for fill in [0, 0x7f, 0x80, 0xff] {
+            let bytes = vec![fill; format.row_bytes(cols) * rows];
+            let bytes = Random(1).scale_blocks(format, bytes);
+            let matrix = load(format, &bytes, [cols, rows], false);
+            for value in [1.0, -1.0] {
+                let x = vec![value; n * cols];
+                for n in [1, n] {
+                    let x = &x[..n * cols];
+                    let expected = bits(&product(&pool, Isa::portable(), &matrix, x));
+                    for isa in Isa::available() {
+                        let out = product(&pool, isa, &matrix, x);
+                        assert_eq!(
+                            bits(&out),
+                            expected,
+                            "{format:?} {isa}: {fill:#x} by {value}"
+                        );
                     }
                 }
             }
