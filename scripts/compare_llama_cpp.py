@@ -25,7 +25,8 @@ def name(kind, count, depth):
 def llama_worker(path, threads):
     import llama_cpp as lib
 
-    lib.llama_log_set(lib.llama_log_callback(lambda level, text, data: None), ctypes.c_void_p(0))
+    silent = lib.llama_log_callback(lambda level, text, data: None)  # kept alive as long as the library may call it
+    lib.llama_log_set(silent, ctypes.c_void_p(0))
     lib.llama_backend_init()
     model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
     params = lib.llama_context_default_params()

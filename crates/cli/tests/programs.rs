@@ -1,7 +1,8 @@
 //! The commands that read a model file or compare runtimes, on a real model.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn andante(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_andante"))
@@ -124,13 +125,29 @@ fn logits_do_not_depend_on_chunks_or_threads() {
 
 #[test]
 fn run_answers_one_prompt() {
-    let answer = stdout(&[
-        "run",
-        "What is the capital of France?",
-        "--temperature",
-        "0",
-        "-n",
-        "24",
-    ]);
+    let prompt = "The capital of France is";
+    let answer = stdout(&["run", prompt, "--raw", "--temperature", "0", "-n", "8"]);
     assert!(answer.contains("Paris"), "{answer}");
+}
+
+#[test]
+fn run_talks_line_by_line() {
+    let mut talk = Command::new(env!("CARGO_BIN_EXE_andante"))
+        .args(["run", "--temperature", "0", "-n", "16"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    talk.stdin
+        .take()
+        .unwrap()
+        .write_all(b"Hello!\n\nWhat did I just say?\n")
+        .unwrap();
+    let output = talk.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.lines().filter(|line| !line.is_empty()).count() >= 2,
+        "{text}"
+    );
 }

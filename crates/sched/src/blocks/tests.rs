@@ -1,3 +1,5 @@
+//! Blocks are given, shared, published and evicted; the counts always add up.
+
 use super::*;
 use crate::prefix::{ROOT_KEY, chain_key};
 

@@ -1,3 +1,5 @@
+//! The fit learns what steps cost, keeps its margin and trusts no more than it has seen.
+
 use proptest::prelude::*;
 
 use super::*;

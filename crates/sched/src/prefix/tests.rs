@@ -1,3 +1,5 @@
+//! Keys are looked up with their tokens, never by hash alone.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Who is admitted next, and who never loses its place.
+
 use super::*;
 use crate::step::Admission;
 

@@ -1,3 +1,5 @@
+//! The scheduler as a whole: exploration, known failures of others, random logs, sharing.
+
 mod explore;
 mod random;
 mod scenarios;
