@@ -214,9 +214,9 @@ fn walk(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         }
         let path = folder.join(name);
         if entry.file_type()?.is_dir() {
-            walk(root, &path, files)?
+            walk(root, &path, files)?;
         } else {
-            files.push(path)
+            files.push(path);
         }
     }
     Ok(())

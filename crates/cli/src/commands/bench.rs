@@ -71,13 +71,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let mut loaded = backend::load(&args.model, Precision::Fast)?;
     let layout = loaded.model.kv_layout();
     let most = |size: fn(Case) -> u32| cases.iter().map(|case| size(*case)).max().unwrap_or(1);
-    let blocks =
-        most(|case| case.sequences()) * most(|case| case.length()).div_ceil(layout.block_tokens);
-    let rows = most(|case| case.sequences()).max(CHUNK);
+    let blocks = most(Case::sequences) * most(Case::length).div_ceil(layout.block_tokens);
+    let rows = most(Case::sequences).max(CHUNK);
     loaded.model.reserve(Limits {
         blocks,
         batch_tokens: rows,
-        logit_rows: most(|case| case.sequences()),
+        logit_rows: most(Case::sequences),
     })?;
     if !args.json {
         print(format_args!(
