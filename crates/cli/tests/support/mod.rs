@@ -32,16 +32,11 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line
-            .trim()
-            .rsplit_once("http://")
-            .expect("the server prints its address")
-            .1
-            .to_owned();
+        let output = BufReader::new(process.stdout.as_mut().unwrap());
+        let address = output
+            .lines()
+            .find_map(|line| Some(line.unwrap().rsplit_once("http://")?.1.to_owned()))
+            .expect("the server prints its address");
         Self { process, address }
     }
 
