@@ -22,13 +22,15 @@ def name(kind, count, depth):
     return f"{kind}{count}" + (f" @ d{depth}" if depth else "")
 
 
-def llama_worker(path, threads):
+def llama_worker(path, threads, extra_buffers):
     import llama_cpp as lib
 
     silent = lib.llama_log_callback(lambda level, text, data: None)  # kept alive as long as the library may call it
     lib.llama_log_set(silent, ctypes.c_void_p(0))
     lib.llama_backend_init()
-    model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+    choices = lib.llama_model_default_params()
+    choices.use_extra_bufts = extra_buffers
+    model = lib.llama_model_load_from_file(path.encode(), choices)
     params = lib.llama_context_default_params()
     params.n_ctx, params.n_batch, params.n_ubatch = 4096 + 512, 2048, 512
     params.n_threads = params.n_threads_batch = threads
@@ -75,10 +77,13 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-extra-buffers", action="store_true",
+                        help="llama.cpp without its re-laid-out weights (AMX, repacked): its AMX path of 0.3.36 crashes")
     options = parser.parse_args()
     ours, theirs = [], []
     for _ in range(options.rounds):
-        worker = [sys.executable, __file__, "--llama-worker", options.model, str(options.threads)]
+        extra = "0" if options.no_extra_buffers else "1"
+        worker = [sys.executable, __file__, "--llama-worker", options.model, str(options.threads), extra]
         theirs.append(json.loads(subprocess.run(worker, check=True, capture_output=True, text=True).stdout))
         ours.append(andante_round(options.binary, options.model, options.threads))
     print("| test | andante tok/s | llama.cpp tok/s | ratio of medians | ratios by round |")
@@ -93,6 +98,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1] == "--llama-worker":
-        llama_worker(sys.argv[2], int(sys.argv[3]))
+        llama_worker(sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1")
     else:
         main()

@@ -2,7 +2,7 @@
 
 use crate::error::RequestError;
 
-/// How the next token of one request is chosen. [`crate::sampler`] documents the order in which the parts apply.
+/// How the next token of one request is chosen. `sampler.rs` documents the order in which the parts apply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Divides the logits. 0 picks the most likely token and skips every filter below.
