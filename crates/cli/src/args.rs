@@ -40,7 +40,7 @@ pub(crate) struct ModelArgs {
     /// GGUF file, hf:owner/repo/file.gguf, or a name that `andante pull --list` shows
     #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
     pub(crate) model: ModelRef,
-    /// Threads that compute [default: physical cores]
+    /// Threads that compute [default: as many as the system offers]
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Number format of the KV cache

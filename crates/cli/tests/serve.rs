@@ -40,7 +40,7 @@ fn three_clients_get_their_own_answers_at_once() {
     ];
     let answers = thread::scope(|scope| {
         let asked = prompts.map(|prompt| {
-            let body = json!({"prompt": prompt, "temperature": 0, "max_tokens": 32, "ignore_eos": true, "stream": true});
+            let body = json!({"prompt": prompt, "temperature": 0, "max_tokens": 96, "ignore_eos": true, "stream": true});
             let server = &server;
             scope.spawn(move || server.stream("/v1/completions", &body))
         });
@@ -151,12 +151,7 @@ fn a_client_that_leaves_frees_its_place() {
 fn running_answers_finish_when_the_server_is_told_to_end() {
     let mut server = Server::start(&[]);
     let request = json!({"prompt": "Count: one two three", "max_tokens": 60, "ignore_eos": true, "stream": true});
-    let answer = thread::scope(|scope| {
-        let asked = scope.spawn(|| server.stream("/v1/completions", &request));
-        thread::sleep(Duration::from_millis(300));
-        server.terminate();
-        asked.join().unwrap()
-    });
+    let answer = server.stream_and("/v1/completions", &request, || server.terminate());
     assert!(
         answer.done && answer.finish_reason.as_deref() == Some("length"),
         "{answer:?}"

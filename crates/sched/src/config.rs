@@ -144,6 +144,13 @@ impl fmt::Display for Config {
             self.q_max,
             self.oldest_permille / 10,
         )?;
+        if self.q_max_contended < self.q_max {
+            write!(
+                f,
+                ", at most {} tokens beside answers",
+                self.q_max_contended
+            )?;
+        }
         match self.prefill_share_permille {
             Some(share) => write!(f, ", decode share {} %", (1000 - share.min(1000)) / 10)?,
             None => write!(f, ", decode share off")?,

@@ -310,3 +310,31 @@ fn the_configuration_says_what_it_is() {
         (100_000, 240_000)
     );
 }
+
+#[test]
+fn a_parked_prompt_is_in_no_plan() {
+    let mut scheduler = scheduler();
+    scheduler.add(admission(1, &[0; 30], 5)).unwrap();
+    scheduler.add(admission(2, &[1; 30], 5)).unwrap();
+    assert!(scheduler.park(1));
+    let planned: Vec<u64> = run(&mut scheduler).prefill.iter().map(|r| r.id).collect();
+    assert_eq!(planned, [2]);
+    assert!(scheduler.unpark(1));
+    let planned: Vec<u64> = run(&mut scheduler).prefill.iter().map(|r| r.id).collect();
+    assert_eq!(planned, [1]);
+}
+
+#[test]
+fn equal_prompts_that_fit_one_step_are_still_computed_once() {
+    let mut scheduler = scheduler();
+    let prompt: Vec<u32> = (0..21).collect();
+    scheduler.add(admission(1, &prompt, 1)).unwrap();
+    scheduler.add(admission(2, &prompt, 1)).unwrap();
+    while planned(&mut scheduler).is_some_and(|step| {
+        scheduler
+            .complete(step.step_no, 1000, &outcomes(&step))
+            .is_ok()
+    }) {}
+    let stats = scheduler.stats();
+    assert_eq!((stats.prefill_tokens, stats.cached_tokens), (21 + 1, 20));
+}

@@ -1,5 +1,6 @@
 //! `andante serve`: a model over HTTP until a signal ends it.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ const WATCH: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     tracing_subscriber::fmt()
         .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     if args.kv_disk_dir.is_some() || args.kv_disk_space_mb.is_some() {
@@ -50,7 +52,6 @@ async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Re
     };
     let (phases, phase) = watch::channel(Phase::Serve);
     let signals = Signals::new()?;
-    print(format_args!("{}\n", session.handle.status().config))?;
     print(format_args!(
         "serving {} on http://{}\n",
         session.name,

@@ -59,6 +59,18 @@ impl Server {
         answer
     }
 
+    /// One request, all its events; `then` runs as soon as the first has come.
+    pub(crate) fn stream_and(&self, path: &str, body: &Value, then: impl FnOnce()) -> Sse {
+        let (mut answer, mut then) = (Sse::default(), Some(then));
+        self.events(path, body, |event| {
+            if let Some(then) = then.take() {
+                then();
+            }
+            answer.take(event)
+        });
+        answer
+    }
+
     /// One request, broken off after so many events.
     pub(crate) fn stream_and_leave(&self, path: &str, body: &Value, events: usize) {
         let mut seen = 0;
