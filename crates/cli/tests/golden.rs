@@ -7,12 +7,14 @@
     reason = "the divergence at each position is for people to read"
 )]
 
+mod pull;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits};
 use andante_gguf::GgufFile;
 use andante_model::{Limits, Model, load};
+use pull::pull;
 use serde::Deserialize;
 
 /// Rows of a forward pass; the longest prompt takes several.
@@ -82,18 +84,6 @@ fn check(name: &str, f32_divergence: f64) {
         &file,
         CpuConfig::default(),
     );
-}
-
-/// The file of a model of the catalogue, fetched if need be.
-fn pull(name: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO_BIN_EXE_andante"))
-        .args(["pull", name])
-        .output()
-        .expect("the program under test starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "andante pull {name}: {errors}");
-    let path = String::from_utf8(output.stdout).expect("the path is UTF-8");
-    PathBuf::from(path.trim_end())
 }
 
 fn compare(label: &str, runs: &Runs, file: &GgufFile, config: CpuConfig) {

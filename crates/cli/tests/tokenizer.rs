@@ -3,24 +3,14 @@
 //!
 //! The expected ids are in `crates/text/tests/fixtures/tokenizer`, whose format `scripts/make_tokenizer_fixtures.py` describes.
 
+mod pull;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use andante_gguf::GgufFile;
 use andante_text::{ChatRequest, ChatTemplate, Message, Role, Special, Tokenizer};
-
-/// The file of a model of the catalogue, fetched if need be.
-fn pull(name: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO_BIN_EXE_andante"))
-        .args(["pull", name])
-        .output()
-        .expect("the program under test starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "andante pull {name}: {errors}");
-    let path = String::from_utf8(output.stdout).expect("the path is UTF-8");
-    PathBuf::from(path.trim_end())
-}
+use pull::pull;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
