@@ -57,7 +57,7 @@ pub(crate) fn load(args: &ModelArgs, precision: Precision) -> Result<Loaded> {
     Ok(Loaded { file, model, name })
 }
 
-/// Opens a model file; errors name it.
+/// Opens a model file; its errors name it.
 pub(crate) fn open(path: &Path) -> Result<GgufFile> {
-    GgufFile::open(path).with_context(|| format!("cannot read {}", path.display()))
+    Ok(GgufFile::open(path)?)
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use andante_engine::{Event, PromptInput, Request, Sampling};
 use andante_text::{ChatRequest, Message, Role};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::args::RunArgs;
 use crate::output::print;
@@ -87,6 +87,7 @@ impl Talk<'_> {
             add_generation_prompt: true,
             ..ChatRequest::default()
         };
-        Ok(handle.prepare_chat(&chat, sampling)?)
+        let request = handle.prepare_chat(&chat, sampling);
+        request.context("cannot make a prompt of the conversation; --raw continues a text as it is")
     }
 }
