@@ -9,7 +9,7 @@
 
 mod pull;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits};
 use andante_gguf::GgufFile;
