@@ -102,24 +102,28 @@ impl EngineConfig {
                 rule: "times context must be below 2^32 tokens",
             });
         }
-        let take_turns = self.mode == Mode::HandOff;
+        let usual = Config::new(
+            self.sessions,
+            u32::try_from(blocks).expect("fewer than slots"),
+            block_tokens,
+        )
+        .with_mode(self.mode);
+        let contended = self.mixed_prefill_tokens.unwrap_or(u32::MAX);
         Ok(Config {
             max_queue: self.sessions.saturating_add(self.max_queue),
             t_stall_us: u64::from(self.max_stall_ms) * 1000,
             t_idle_us: u64::from(self.max_idle_step_ms) * 1000,
-            q_min: self.min_prefill_chunk.min(self.prefill_chunk),
+            q_min: self
+                .min_prefill_chunk
+                .min(self.prefill_chunk)
+                .min(contended),
             q_max: self.prefill_chunk,
-            q_max_contended: self.mixed_prefill_tokens.unwrap_or(u32::MAX),
-            prefill_share_permille: self
-                .decode_share_permille
-                .or(take_turns.then_some(500))
-                .map(|share| 1000_u32.saturating_sub(share)),
-            mode: self.mode,
-            ..Config::new(
-                self.sessions,
-                u32::try_from(blocks).expect("fewer than slots"),
-                block_tokens,
-            )
+            q_max_contended: contended,
+            prefill_share_permille: match self.decode_share_permille {
+                Some(share) => Some(1000_u32.saturating_sub(share)),
+                None => usual.prefill_share_permille,
+            },
+            ..usual
         })
     }
 }

@@ -14,17 +14,6 @@ pub enum Mode {
     HandOff,
 }
 
-/// A ready-made trade between latency and throughput; only changes numbers of the [`Config`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
-    /// The default: a hard stall bound, and a chunk of at least `q_min` tokens so that prompts always progress.
-    Interactive,
-    /// Throughput first: no stall bound, prompts run in the largest chunks that `t_idle_us` allows.
-    Batch,
-    /// The stall bound comes before everything: the forced chunk shrinks to a single token.
-    Strict,
-}
-
 /// The scheduler's configuration. Build it with [`Config::new`] and change fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -99,33 +88,9 @@ impl Config {
         self
     }
 
-    /// Applies a profile's numbers.
-    #[must_use]
-    pub fn with_profile(mut self, profile: Profile) -> Self {
-        match profile {
-            Profile::Interactive => {}
-            Profile::Batch => self.t_stall_us = u64::from(u32::MAX),
-            Profile::Strict => {
-                self.q_min = 1;
-                self.efficiency_permille = 0;
-            }
-        }
-        self
-    }
-
     /// The start-up line: every number that decides what a step looks like, with units.
     pub fn describe(&self) -> String {
         self.to_string()
-    }
-}
-
-/// T_stall for a machine whose one-row decode step takes `decode_step_us`: 100 ms, or four decode steps where those
-/// are slow.
-pub fn default_stall_us(decode_step_us: u64) -> u64 {
-    if decode_step_us <= 25_000 {
-        100_000
-    } else {
-        4 * decode_step_us
     }
 }
 

@@ -19,7 +19,7 @@ mod sequence;
 mod stats;
 mod step;
 
-pub use config::{Config, Mode, Profile, default_stall_us};
+pub use config::{Config, Mode};
 pub use cost::{CostModel, FRACTION_BITS, Fixed, micros, nanos};
 pub use scheduler::Scheduler;
 pub use stats::{BlockStats, Stats, Violations};
