@@ -302,10 +302,8 @@ impl Engine {
         let id = submission.id;
         let request = &submission.request;
         let admission = Admission {
-            id,
-            prompt: &request.prompt,
-            max_new: request.max_new,
             cache: self.reusable && request.sampling.cache_prompt,
+            ..Admission::new(id, &request.prompt, request.max_new)
         };
         let refused = if self.ending.is_some() {
             Some(Failure::ShuttingDown)

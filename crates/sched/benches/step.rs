@@ -56,12 +56,7 @@ impl Load {
             .map(|p| (family(p) * 100_003) as u32 ^ p)
             .collect();
         let start = Instant::now();
-        let request = Admission {
-            id,
-            prompt: &prompt,
-            max_new: self.answer,
-            cache: true,
-        };
+        let request = Admission::new(id, &prompt, self.answer);
         self.scheduler.add(request).expect("room in the queue");
         self.adds.push(start.elapsed());
     }

@@ -62,6 +62,11 @@ impl Blocks {
         self.index.find(parent, key, tokens)
     }
 
+    /// Parent and tokens of an indexed block.
+    pub(crate) fn content(&self, block: BlockId) -> Option<(Option<BlockId>, &[u32])> {
+        self.index.content(block)
+    }
+
     /// Enters a computed block into the index. When an equal one is there already, the caller gets that one in exchange.
     pub(crate) fn publish(
         &mut self,

@@ -1,8 +1,10 @@
 //! What the scheduler is told at start-up. All times are integer microseconds, all shares are permille.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, IoCost};
+use crate::step::TenantId;
 
 /// How a step may combine decode rows and prefill tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +14,18 @@ pub enum Mode {
     /// The backend cannot mix (or mixing is slower than two passes): prefill turns and decode turns alternate, and a
     /// prefill turn always owes the next turn to the decoders.
     HandOff,
+}
+
+/// What a machine is for: which promise yields when not all can be kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Nobody stalls; where not even the smallest worthwhile prompt piece fits the bound, prompts still get it.
+    #[default]
+    Interactive,
+    /// Throughput first: no stall bound, prompts run in their largest pieces.
+    Batch,
+    /// The stall bound comes first: prompts shrink to single tokens, however inefficient.
+    Strict,
 }
 
 /// The scheduler's configuration. Build it with [`Config::new`] and change fields.
@@ -27,6 +41,9 @@ pub struct Config {
     pub max_queue: u32,
     /// T_stall, µs: budget of a step while somebody is decoding.
     pub t_stall_us: u64,
+    /// On a machine whose decode step for one row takes more than 25 ms, T_stall is four such steps if that is more than
+    /// `t_stall_us`.
+    pub stall_auto: bool,
     /// T_idle, µs: budget of a step while nobody is decoding. Bounds how long a new arrival or a cancel waits.
     pub t_idle_us: u64,
     /// Fewest prefill tokens worth a chunk; granted even when they break the budget, so that prompts never starve.
@@ -48,6 +65,16 @@ pub struct Config {
     pub wait_us: u64,
     /// Whether one pass can hold both kinds of rows.
     pub mode: Mode,
+    /// Most resident sequences of one tenant.
+    pub tenant_slots: u32,
+    /// Weights of tenants, permille; the others weigh 1000.
+    pub tenant_weights: BTreeMap<TenantId, u32>,
+    /// There is a store: plan save units for full blocks that it lacks.
+    pub save: bool,
+    /// What a load unit costs.
+    pub load_cost: IoCost,
+    /// What a save unit costs.
+    pub save_cost: IoCost,
     /// Cost model to start from; a guess is enough.
     pub cost: CostModel,
     /// Keep `cost` as it is instead of fitting it to measured steps (simulations).
@@ -63,6 +90,7 @@ impl Config {
             block_tokens,
             max_queue: 256,
             t_stall_us: 100_000,
+            stall_auto: false,
             t_idle_us: 500_000,
             q_min: 16,
             q_max: 2048,
@@ -72,6 +100,11 @@ impl Config {
             prefill_share_permille: None,
             wait_us: 0,
             mode: Mode::Mix,
+            tenant_slots: u32::MAX,
+            tenant_weights: BTreeMap::new(),
+            save: false,
+            load_cost: IoCost::default(),
+            save_cost: IoCost::default(),
             cost: CostModel::default(),
             fixed_cost: false,
         }
@@ -85,6 +118,24 @@ impl Config {
             Mode::Mix => None,
             Mode::HandOff => Some(500),
         };
+        self
+    }
+
+    /// Sets what the profile means for the bounds; `Interactive` leaves them as they are.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        match profile {
+            Profile::Interactive => {}
+            Profile::Batch => {
+                self.t_stall_us = u64::MAX;
+                self.prefill_share_permille = None;
+                self.q_max_contended = u32::MAX;
+            }
+            Profile::Strict => {
+                self.q_min = 1;
+                self.efficiency_permille = 0;
+            }
+        }
         self
     }
 

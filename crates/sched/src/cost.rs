@@ -28,6 +28,25 @@ pub struct CostModel {
     pub row: Fixed,
 }
 
+/// What moving KV blocks to or from a store costs: `f + g·blocks`, in [`Fixed`] and not negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoCost {
+    /// f: per unit.
+    pub unit: Fixed,
+    /// g: per block.
+    pub block: Fixed,
+}
+
+impl Default for IoCost {
+    /// A guess: a solid-state disk and blocks of a megabyte.
+    fn default() -> Self {
+        Self {
+            unit: micros(200),
+            block: micros(1_000),
+        }
+    }
+}
+
 /// Whole microseconds as [`Fixed`].
 pub const fn micros(us: u32) -> Fixed {
     (us as i64) << FRACTION_BITS

@@ -19,8 +19,11 @@ mod sequence;
 mod stats;
 mod step;
 
-pub use config::{Config, Mode};
-pub use cost::{CostModel, FRACTION_BITS, Fixed, micros, nanos};
+pub use config::{Config, Mode, Profile};
+pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, micros, nanos};
 pub use scheduler::Scheduler;
-pub use stats::{BlockStats, Stats, Violations};
-pub use step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};
+pub use stats::{BlockStats, StallLimit, Stats, TenantStats, Violations};
+pub use step::{
+    AddError, Admission, CompleteError, IoKind, IoUnit, Outcome, Plan, Prefill, Priority, SeqId,
+    Step, TenantId,
+};

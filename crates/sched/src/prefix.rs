@@ -117,6 +117,15 @@ impl PrefixIndex {
         self.nodes[block as usize].indexed
     }
 
+    /// Parent and tokens of an indexed block.
+    pub(crate) fn content(&self, block: BlockId) -> Option<(Option<BlockId>, &[u32])> {
+        let node = self.nodes.get(block as usize).filter(|node| node.indexed)?;
+        Some((
+            (node.parent != NONE).then_some(node.parent),
+            self.tokens(block),
+        ))
+    }
+
     fn tokens(&self, block: BlockId) -> &[u32] {
         let start = block as usize * self.block_tokens;
         &self.tokens[start..start + self.block_tokens]

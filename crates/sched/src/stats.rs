@@ -2,7 +2,7 @@
 
 use crate::cost::{CostModel, Shape};
 use crate::estimate::Verdict;
-use crate::step::Step;
+use crate::step::{Step, TenantId};
 
 /// A snapshot of the scheduler. Counts since start where not said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,42 @@ pub struct Stats {
     pub failed: u64,
     /// The cost model now.
     pub cost: CostModel,
+    /// T_stall in force, µs.
+    pub stall_us: u64,
+    /// The bound that can be kept where T_stall cannot, µs, and why. From measured steps, never from the first guess.
+    pub stall_kept: Option<(u64, StallLimit)>,
+    /// Prompt tokens loaded from the store.
+    pub loaded_tokens: u64,
+    /// KV blocks saved to the store.
+    pub saved_blocks: u64,
+    /// I/O units that did not do all they were asked.
+    pub io_failures: u64,
     /// Safety factors on predictions of decode, prefill and mixed steps, permille.
     pub margin_permille: [u32; 3],
+}
+
+/// Why a contended step cannot be as short as T_stall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StallLimit {
+    /// The decode rows alone take longer.
+    Decode,
+    /// The smallest prompt piece worth a step does.
+    Floor,
+}
+
+/// One tenant's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TenantStats {
+    /// Who.
+    pub tenant: TenantId,
+    /// Its weight, permille.
+    pub weight_permille: u32,
+    /// Time spent for it, µs: its part of every measured step.
+    pub service_us: u64,
+    /// Now: its requests that wait for a slot.
+    pub queued: u32,
+    /// Now: its resident sequences.
+    pub resident: u32,
 }
 
 /// Where the KV blocks are; `used + cached + free` is the total.

@@ -5,6 +5,9 @@ use thiserror::Error;
 /// A sequence's identity, chosen by the caller and never used twice: it is its own generation stamp.
 pub type SeqId = u64;
 
+/// Whom a sequence is served for: service is shared fairly between tenants.
+pub type TenantId = u64;
+
 /// A request for a place in the schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Admission<'a> {
@@ -16,6 +19,53 @@ pub struct Admission<'a> {
     pub max_new: u32,
     /// Whether the sequence may read and feed the prefix index.
     pub cache: bool,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its weight among the tenant's own sequences.
+    pub priority: Priority,
+    /// Leading prompt tokens whose KV can be loaded from the store. Rounded down to whole blocks.
+    pub stored: u32,
+}
+
+impl<'a> Admission<'a> {
+    /// The default tenant's, with normal priority, through the prefix index, nothing stored.
+    #[must_use]
+    pub fn new(id: SeqId, prompt: &'a [u32], max_new: u32) -> Self {
+        Self {
+            id,
+            prompt,
+            max_new,
+            cache: true,
+            tenant: 0,
+            priority: Priority::Normal,
+            stored: 0,
+        }
+    }
+}
+
+/// How a tenant weighs its own sequences against each other. A low one still progresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// A quarter of the normal weight.
+    Low,
+    /// The usual weight.
+    #[default]
+    Normal,
+    /// Four times the normal weight.
+    High,
+}
+
+impl Priority {
+    /// All, lowest first.
+    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
+
+    pub(crate) fn weight_permille(self) -> u32 {
+        match self {
+            Self::Low => 250,
+            Self::Normal => 1000,
+            Self::High => 4000,
+        }
+    }
 }
 
 /// One forward pass.
@@ -27,6 +77,8 @@ pub struct Step {
     pub decode: Vec<SeqId>,
     /// Prompt ranges, at most one per sequence.
     pub prefill: Vec<Prefill>,
+    /// KV to load or to save before the forward pass.
+    pub io: Option<IoUnit>,
     /// Expected duration, µs.
     pub predicted_us: u64,
     /// The budget it was planned for, µs: T_stall or T_idle.
@@ -48,6 +100,38 @@ pub struct Prefill {
     pub tokens: u32,
     /// The range ends the prompt: its last row's logits give the first generated token.
     pub last: bool,
+}
+
+/// KV blocks to move between memory and the store.
+///
+/// It belongs to its step, before the forward pass, and its time is part of the step's. At most one is outstanding. A store
+/// may be late: until [`io_done`](crate::Scheduler::io_done) the owner of a load stays out of the plans, the blocks stay
+/// where they are, and no other unit is planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoUnit {
+    /// Echoed by [`Scheduler::io_done`](crate::Scheduler::io_done).
+    pub unit_no: u64,
+    /// What to move.
+    pub kind: IoKind,
+}
+
+/// What an I/O unit moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IoKind {
+    /// Blocks `start_block..start_block + blocks` of this sequence's block table come from the store.
+    Load {
+        /// Whose prompt.
+        id: SeqId,
+        /// Index into its block table.
+        start_block: u32,
+        /// At least 1.
+        blocks: u32,
+    },
+    /// Indexed blocks go to the store. [`Scheduler::block_content`](crate::Scheduler::block_content) says what they hold.
+    Save {
+        /// Block numbers; at least one.
+        blocks: Vec<u32>,
+    },
 }
 
 /// What the engine shall do now.

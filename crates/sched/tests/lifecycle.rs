@@ -5,12 +5,7 @@ use andante_sched::{
 };
 
 fn admission(id: u64, prompt: &[u32], max_new: u32) -> Admission<'_> {
-    Admission {
-        id,
-        prompt,
-        max_new,
-        cache: true,
-    }
+    Admission::new(id, prompt, max_new)
 }
 
 /// Every row succeeds and every sampled token is its sequence's id.

@@ -193,10 +193,8 @@ impl<'a> Replay<'a> {
         {
             let prompt = vec![0; request.prompt as usize];
             let admission = Admission {
-                id: request.id,
-                prompt: &prompt,
-                max_new: request.answer,
                 cache: false,
+                ..Admission::new(request.id, &prompt, request.answer)
             };
             self.scheduler.add(admission).unwrap();
             self.arrived += 1;

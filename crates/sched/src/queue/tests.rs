@@ -8,10 +8,8 @@ fn queue(lens: &[u32]) -> Queue {
     for (&len, arrival) in lens.iter().zip(0..) {
         let prompt = vec![0; len as usize];
         let request = Admission {
-            id: arrival,
-            prompt: &prompt,
-            max_new: 1,
             cache: false,
+            ..Admission::new(arrival, &prompt, 1)
         };
         queue.push(Sequence::new(&request, arrival, 16), len);
     }

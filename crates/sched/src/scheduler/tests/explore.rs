@@ -41,10 +41,8 @@ impl System for Scheduler {
         Scheduler::add(
             self,
             Admission {
-                id,
-                prompt,
-                max_new: answer,
                 cache,
+                ..Admission::new(id, prompt, answer)
             },
         )
         .expect("room in the queue");

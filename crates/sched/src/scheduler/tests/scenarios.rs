@@ -401,10 +401,8 @@ fn f18_waiting_requests_keep_their_place() {
     let add = |scheduler: &mut super::super::Scheduler, id: SeqId, len: usize| {
         scheduler
             .add(Admission {
-                id,
-                prompt: &vec![0; len],
-                max_new: 1,
                 cache: false,
+                ..Admission::new(id, &vec![0; len], 1)
             })
             .unwrap();
     };

@@ -46,10 +46,8 @@ fn serve(
 ) -> (Vec<u32>, u32) {
     scheduler
         .add(Admission {
-            id,
-            prompt,
-            max_new: answer,
             cache,
+            ..Admission::new(id, prompt, answer)
         })
         .unwrap();
     let mut found = 0;

@@ -218,10 +218,8 @@ impl World {
                 cache,
             } => {
                 match self.scheduler.add(Admission {
-                    id,
-                    prompt: &prompt,
-                    max_new: answer,
                     cache,
+                    ..Admission::new(id, &prompt, answer)
                 }) {
                     Ok(()) => assert!(self.arrived.insert(id, self.now).is_none()),
                     Err(_) => self.refused.push(id),
