@@ -8,6 +8,7 @@ mod backend;
 mod commands;
 mod models;
 mod output;
+mod plot;
 mod progress;
 mod session;
 
