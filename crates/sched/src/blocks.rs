@@ -5,6 +5,8 @@
 //! holds all blocks before it, and releases the last one first, so a child always becomes cached before its parent and is
 //! evicted before it.
 
+use std::collections::VecDeque;
+
 use crate::prefix::{BlockId, NONE, PrefixIndex};
 
 #[derive(Debug, Clone)]
@@ -13,11 +15,38 @@ pub(crate) struct Blocks {
     free: Vec<BlockId>,
     cached: CachedList,
     index: PrefixIndex,
+    /// What the store lacks; `None` without a store.
+    unsaved: Option<Unsaved>,
+}
+
+/// Indexed blocks that the store lacks.
+#[derive(Debug, Clone)]
+struct Unsaved {
+    /// Oldest first, each at most once; some may be evicted or saved by now.
+    queue: VecDeque<BlockId>,
+    /// By block: is in `queue`.
+    queued: Vec<bool>,
+    /// By block: its content came from the store.
+    saved: Vec<bool>,
+}
+
+impl Unsaved {
+    fn push(&mut self, block: BlockId) {
+        self.saved[block as usize] = false;
+        if !std::mem::replace(&mut self.queued[block as usize], true) {
+            self.queue.push_back(block);
+        }
+    }
 }
 
 impl Blocks {
-    pub(crate) fn new(blocks: u32, block_tokens: u32) -> Self {
+    pub(crate) fn new(blocks: u32, block_tokens: u32, save: bool) -> Self {
         Self {
+            unsaved: save.then(|| Unsaved {
+                queue: VecDeque::with_capacity(blocks as usize),
+                queued: vec![false; blocks as usize],
+                saved: vec![false; blocks as usize],
+            }),
             holders: vec![0; blocks as usize],
             free: (0..blocks).rev().collect(),
             cached: CachedList::new(blocks),
@@ -81,7 +110,43 @@ impl Blocks {
             return equal;
         }
         self.index.insert(block, parent, key, tokens);
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.push(block);
+        }
         block
+    }
+
+    /// The content of a published block came from the store.
+    pub(crate) fn mark_saved(&mut self, block: BlockId) {
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.saved[block as usize] = true;
+        }
+    }
+
+    /// Whether there may be a block that the store lacks.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        self.unsaved
+            .as_ref()
+            .is_some_and(|unsaved| !unsaved.queue.is_empty())
+    }
+
+    /// Takes at most `most` blocks that the store lacks, to be offered to it once. They keep their content until the next
+    /// plan.
+    pub(crate) fn take_unsaved(&mut self, most: u32) -> Vec<BlockId> {
+        let mut taken = Vec::new();
+        while taken.len() < most as usize {
+            let Some(unsaved) = &mut self.unsaved else {
+                break;
+            };
+            let Some(block) = unsaved.queue.pop_front() else {
+                break;
+            };
+            unsaved.queued[block as usize] = false;
+            if !unsaved.saved[block as usize] && self.index.contains(block) {
+                taken.push(block);
+            }
+        }
+        taken
     }
 
     /// Gives up one hold. A sequence releases its last block first.

@@ -37,6 +37,13 @@ pub struct IoCost {
     pub block: Fixed,
 }
 
+impl IoCost {
+    /// What one unit of `blocks` blocks takes.
+    pub(crate) fn units(&self, blocks: u32) -> Fixed {
+        saturate(i128::from(self.unit) + i128::from(self.block) * i128::from(blocks))
+    }
+}
+
 impl Default for IoCost {
     /// A guess: a solid-state disk and blocks of a megabyte.
     fn default() -> Self {
@@ -164,7 +171,7 @@ impl CostModel {
     }
 }
 
-fn saturate(value: i128) -> i64 {
+pub(crate) fn saturate(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 

@@ -1,10 +1,12 @@
 //! What the scheduler believes about costs: the fitted model, its error margin and how far it may be trusted.
 
 mod fit;
+mod io;
 
 use crate::config::Config;
 use crate::cost::{CostModel, Regime, Shape};
 use fit::Fit;
+use io::IoEstimate;
 
 /// Longest factor between measured and predicted time that is noise; above, something else held the machine.
 const DISTURBANCE: i64 = 3;
@@ -15,21 +17,41 @@ const LEARNT: u32 = 8;
 /// So many disturbed steps in a row are no disturbance but a changed machine.
 const CHANGED: u32 = 8;
 
-/// How much of its value the margin moves down for each sample below it; up is 19 times as much, so that it settles where
-/// 95 % are below.
-const MARGIN_STEP: i64 = 512;
+/// r95, in 1/1024 permille: 95 % of the steps took at most this times their prediction.
+#[derive(Debug, Clone, Copy)]
+struct Margin(i64);
 
-/// Bounds of the margin, permille: an estimate that is too high is the fit's to mend, and so is one that is far too low.
-const MARGINS: std::ops::RangeInclusive<i64> = 1000..=2000;
+impl Margin {
+    /// How much of its value it moves down for each sample below it; up is 19 times as much, so that it settles where 95 %
+    /// are below.
+    const STEP: i64 = 512;
 
-/// What a margin is before anything is measured, permille.
-const FIRST_MARGIN: i64 = 1150;
+    /// Its bounds, permille: an estimate that is too high is the fit's to mend, and so is one that is far too low.
+    const BOUNDS: std::ops::RangeInclusive<i64> = 1000..=2000;
+
+    /// What it is before anything is measured.
+    const FIRST: Self = Self(1150 << 10);
+
+    fn permille(self) -> i64 {
+        self.0 >> 10
+    }
+
+    fn learn(&mut self, elapsed_us: i64, predicted_us: i64) {
+        let ratio = i128::from(elapsed_us) * (1000 << 10) / i128::from(predicted_us);
+        let step = self.0 / Self::STEP;
+        let moved = if ratio > i128::from(self.0) {
+            19 * step
+        } else {
+            -step
+        };
+        self.0 = (self.0 + moved).clamp(Self::BOUNDS.start() << 10, Self::BOUNDS.end() << 10);
+    }
+}
 
 /// One intercept's regime.
 #[derive(Debug, Clone)]
 struct Standing {
-    /// r95, in 1/1024 permille: 95 % of the steps took at most this times their prediction.
-    margin: i64,
+    margin: Margin,
     /// q_ok: prefill tokens of a step that are known to fit the budget.
     trusted: u32,
     samples: u32,
@@ -45,6 +67,8 @@ pub(crate) struct Estimate {
     /// `None`: the model is given and exact.
     fit: Option<Fit>,
     standings: [Standing; 3],
+    load: IoEstimate,
+    save: IoEstimate,
     q_min: u32,
     q_max: u32,
     efficiency_permille: u32,
@@ -62,7 +86,7 @@ pub(crate) enum Verdict {
 impl Estimate {
     pub(crate) fn new(config: &Config) -> Self {
         let standing = Standing {
-            margin: FIRST_MARGIN << 10,
+            margin: Margin::FIRST,
             trusted: config.q_min.max(1),
             samples: 0,
             rows: 0,
@@ -72,6 +96,8 @@ impl Estimate {
             model: config.cost,
             fit: (!config.fixed_cost).then(|| Fit::new(&config.cost)),
             standings: [standing.clone(), standing.clone(), standing],
+            load: IoEstimate::new(config.load_cost, !config.fixed_cost),
+            save: IoEstimate::new(config.save_cost, !config.fixed_cost),
             q_min: config.q_min.max(1),
             q_max: config.q_max.max(config.q_min).max(1),
             efficiency_permille: config.efficiency_permille.min(990),
@@ -87,7 +113,7 @@ impl Estimate {
         if self.fit.is_none() {
             return 1000;
         }
-        self.standings[regime as usize].margin >> 10
+        self.standings[regime as usize].margin.permille()
     }
 
     /// r95 of all regimes, permille: D, P, M.
@@ -95,6 +121,36 @@ impl Estimate {
         // At most the upper bound.
         [Regime::Decode, Regime::Prefill, Regime::Mixed]
             .map(|regime| self.margin_permille(regime) as u32)
+    }
+
+    /// Whether a regime's prediction comes from measured steps, or is exact.
+    pub(crate) fn is_learnt(&self, regime: Regime) -> bool {
+        self.fit.is_none() || self.standings[regime as usize].samples >= LEARNT
+    }
+
+    /// What loads cost.
+    pub(crate) fn load(&self) -> &IoEstimate {
+        &self.load
+    }
+
+    /// What saves cost.
+    pub(crate) fn save(&self) -> &IoEstimate {
+        &self.save
+    }
+
+    /// Learns from an I/O unit that moved `blocks` blocks in `elapsed_us`.
+    pub(crate) fn observe_io(&mut self, is_load: bool, blocks: u32, elapsed_us: u64) {
+        let io = if is_load {
+            &mut self.load
+        } else {
+            &mut self.save
+        };
+        io.observe(blocks, elapsed_us);
+    }
+
+    /// Predicted time in which 95 % of such steps are done.
+    pub(crate) fn likely_us(&self, regime: Regime, predicted_us: i64) -> i64 {
+        predicted_us.saturating_mul(self.margin_permille(regime)) / 1000
     }
 
     /// What may be planned, in predicted time, so that 95 % of the steps fit `budget_us`.
@@ -144,7 +200,7 @@ impl Estimate {
         standing.disturbed_in_a_row = 0;
         standing.samples = standing.samples.saturating_add(1);
         standing.rows = standing.rows.max(shape.rows);
-        standing.learn_margin(elapsed, predicted);
+        standing.margin.learn(elapsed, predicted);
         standing.learn_trust(shape.tokens, budget_us, elapsed, self.q_min);
         self.model = fit.add(shape, elapsed);
         Verdict::Normal
@@ -152,19 +208,6 @@ impl Estimate {
 }
 
 impl Standing {
-    fn learn_margin(&mut self, elapsed_us: i64, predicted_us: i64) {
-        let ratio = i128::from(elapsed_us) * (1000 << 10) / i128::from(predicted_us);
-        let step = self.margin / MARGIN_STEP;
-        self.margin += if ratio > i128::from(self.margin) {
-            19 * step
-        } else {
-            -step
-        };
-        self.margin = self
-            .margin
-            .clamp(MARGINS.start() << 10, MARGINS.end() << 10);
-    }
-
     /// A step of `k·q` tokens takes at most `k` times as long as one of `q` tokens (its fixed cost is not negative), so
     /// `q·budget/elapsed` tokens fit. At most doubled, so that one lucky measurement does little.
     fn learn_trust(&mut self, tokens: u64, budget_us: i64, elapsed_us: i64, q_min: u32) {

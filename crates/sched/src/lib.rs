@@ -18,6 +18,7 @@ mod scheduler;
 mod sequence;
 mod stats;
 mod step;
+mod tenants;
 
 pub use config::{Config, Mode, Profile};
 pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, micros, nanos};

@@ -1,7 +1,8 @@
 //! The policy: decode rows first, then as many prompt tokens as the time budget allows.
 //!
 //! The stall-free mixed step of Sarathi-Serve (arXiv 2403.02310) with a budget in time instead of tokens; where a backend
-//! cannot mix, prefill turns and decode turns alternate. Pure: sees counts and costs, remembers three values.
+//! cannot mix, prefill turns and decode turns alternate. Loading KV is prefill work; saving it takes what time is left.
+//! Pure: sees counts and costs, remembers four values.
 
 use crate::config::{Config, Mode};
 use crate::cost::{Fixed, Regime, Shape, fixed};
@@ -12,10 +13,14 @@ use crate::estimate::Estimate;
 pub(crate) struct Candidate {
     /// The caller's name for it.
     pub(crate) slot: u32,
+    /// Rank of its flow: less comes first, equal is the same flow.
+    pub(crate) turn: (u64, u64, usize),
     /// Tokens computed.
     pub(crate) start: u32,
-    /// Tokens still to compute.
+    /// Tokens still to compute; of one that loads, when it has loaded.
     pub(crate) remaining: u32,
+    /// Blocks to load before anything is computed.
+    pub(crate) loadable: u32,
     /// Candidate that is computing its next block already: it waits for that one and lends it its rank. Its own index
     /// if there is none.
     pub(crate) leader: usize,
@@ -32,6 +37,8 @@ pub(crate) struct View<'a> {
     pub(crate) active: u32,
     /// What things cost.
     pub(crate) estimate: &'a Estimate,
+    /// There is KV to save, and no I/O unit is outstanding.
+    pub(crate) may_save: bool,
 }
 
 /// A decision; its prompt ranges are in [`Policy::parts`].
@@ -48,6 +55,15 @@ pub(crate) enum Turn {
         /// The prompt range is the smallest allowed one, taken because the budget had no room for it.
         forced: bool,
     },
+}
+
+/// Blocks that a step moves before its forward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Io {
+    /// For a prompt: an index into [`View::prompts`], and at least one block.
+    Load { prompt: usize, blocks: u32 },
+    /// At most so many, at least one.
+    Save { blocks: u32 },
 }
 
 /// Tokens given to a prompt.
@@ -74,7 +90,12 @@ pub(crate) struct Policy {
     decode_owed: bool,
     /// Time that prefill may still take from the decoders, when it has a share.
     credit: Fixed,
+    /// Time that saving may take from the decoders.
+    save_credit: Fixed,
     parts: Vec<Part>,
+    io: Option<Io>,
+    /// What is left of the step's budget.
+    spare: Fixed,
     /// Scratch: prompts, shortest first.
     order: Vec<usize>,
 }
@@ -92,6 +113,9 @@ impl Policy {
             reservation: false,
             decode_owed: false,
             credit: 0,
+            save_credit: 0,
+            io: None,
+            spare: 0,
             // One for each prompt; never grows.
             parts: Vec::with_capacity(config.slots as usize),
             order: Vec::with_capacity(config.slots as usize),
@@ -101,6 +125,16 @@ impl Policy {
     /// The prompt ranges of the last decision, in order of arrival.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    /// What the last decision moves.
+    pub(crate) fn io(&self) -> Option<Io> {
+        self.io
+    }
+
+    /// Changes T_stall, µs.
+    pub(crate) fn set_stall(&mut self, t_stall_us: u64) {
+        self.t_stall_us = budget(t_stall_us);
     }
 
     /// Budget of a step, µs.
@@ -114,9 +148,48 @@ impl Policy {
 
     pub(crate) fn decide(&mut self, view: View<'_>) -> Turn {
         self.parts.clear();
-        let turn = self.turn(view);
+        self.io = None;
+        self.spare = 0;
+        let mut turn = self.turn(view);
+        if view.may_save && self.io.is_none() {
+            turn = self.save(view, turn);
+        }
         self.parts.sort_unstable_by_key(|part| part.prompt);
         turn
+    }
+
+    /// Saves in the time that is left. Decoders lose at most a fifth of theirs to it: what a save takes, four times as much
+    /// has been decoded before. With nothing else to do, one block at least is saved.
+    fn save(&mut self, view: View<'_>, turn: Turn) -> Turn {
+        let estimate = view.estimate.save();
+        let room = match turn {
+            Turn::Idle if view.active == 0 => fixed(self.t_idle_us).max(estimate.units(1)),
+            Turn::Idle | Turn::Wait => return turn,
+            Turn::Step { .. } if view.active == 0 => self.spare,
+            Turn::Step { decode, .. } => {
+                if decode {
+                    let earned = fixed(view.estimate.model().step_us(view.ready)) / 4;
+                    let most = fixed(self.t_stall_us).max(estimate.units(1));
+                    self.save_credit = self.save_credit.saturating_add(earned).min(most);
+                }
+                self.spare.min(self.save_credit)
+            }
+        };
+        let blocks = estimate.blocks_within(room, u32::MAX);
+        if blocks == 0 {
+            return turn;
+        }
+        if view.active > 0 {
+            self.save_credit = (self.save_credit - estimate.units(blocks)).max(0);
+        }
+        self.io = Some(Io::Save { blocks });
+        match turn {
+            Turn::Idle => Turn::Step {
+                decode: false,
+                forced: false,
+            },
+            step => step,
+        }
     }
 
     fn turn(&mut self, view: View<'_>) -> Turn {
@@ -133,6 +206,8 @@ impl Policy {
             self.credit = 0;
         }
         if view.prompts.is_empty() {
+            let decode_us = view.estimate.model().step_us(view.ready);
+            self.spare = fixed(view.estimate.planned(Regime::Decode, self.t_stall_us) - decode_us);
             return Turn::Step {
                 decode: true,
                 forced: false,
@@ -174,6 +249,7 @@ impl Policy {
             let needed = self.parts_cost(view) + fixed(base_us - decode_us);
             if self.share_permille.is_some() && self.credit < needed {
                 self.parts.clear();
+                self.io = None;
                 return Turn::Step {
                     decode: true,
                     forced: false,
@@ -182,7 +258,8 @@ impl Policy {
         }
         if self.share_permille.is_some() {
             let step_us = model.regime_us(Regime::Mixed, self.shape(view, view.ready));
-            self.credit = (self.credit - fixed(step_us - decode_us)).clamp(-stall, stall);
+            let cost = fixed(step_us - decode_us).saturating_add(self.load_cost(view));
+            self.credit = (self.credit - cost).clamp(-stall, stall);
         }
         Turn::Step {
             decode: true,
@@ -202,7 +279,7 @@ impl Policy {
         let forced = if contended {
             self.below_floor(view, Regime::Prefill)
         } else {
-            self.parts.is_empty()
+            self.parts.is_empty() && self.io.is_none()
         };
         if forced {
             self.force_floor(view, Regime::Prefill);
@@ -210,7 +287,13 @@ impl Policy {
         if contended {
             self.decode_owed = true;
             if self.share_permille.is_some() {
-                let cost = fixed(model.step_us(self.shape(view, Shape::default())));
+                let shape = self.shape(view, Shape::default());
+                let pass_us = if shape.tokens > 0 {
+                    model.step_us(shape)
+                } else {
+                    0
+                };
+                let cost = fixed(pass_us).saturating_add(self.load_cost(view));
                 let most = fixed(self.t_stall_us.max(self.floor_step_us(view)));
                 self.credit = (self.credit - cost).max(-most);
             }
@@ -221,12 +304,14 @@ impl Policy {
         }
     }
 
-    /// Shares `room` between the shortest prompt and the oldest, then gives what they leave to the rest, shortest first.
+    /// Shares `room` between the shortest prompt and the oldest of the flow whose turn it is, then gives what they leave to
+    /// the rest, flow by flow and shortest first.
     fn allocate(&mut self, view: View<'_>, regime: Regime, room: Fixed) {
+        self.spare = room;
         if room <= 0 {
             return;
         }
-        let (short, old) = (shortest(view.prompts), view.prompts[0].leader);
+        let (short, old) = (shortest(view.prompts), oldest(view.prompts));
         let most = self.most_tokens(view, regime);
         let mut left = Left { room, tokens: most };
         if short != old {
@@ -245,25 +330,36 @@ impl Policy {
             );
         }
         self.give(view, old, left, &mut left);
+        self.spare = left.room;
         if left.room < view.estimate.model().range(0, 1) {
             return;
         }
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend((0..view.prompts.len()).filter(|&index| view.prompts[index].leader == index));
-        order.sort_unstable_by_key(|&index| (view.prompts[index].remaining, index));
+        order.sort_unstable_by_key(|&index| short_first(view.prompts, index));
         for &prompt in &order {
             if left.room <= 0 || left.tokens == 0 {
                 break;
             }
             self.give(view, prompt, left, &mut left);
         }
+        self.spare = left.room;
         self.order = order;
     }
 
-    /// Gives `prompt` as many more tokens as fit `limit`, and takes them from `left`.
+    /// Gives `prompt` as many more tokens, or blocks to load, as fit `limit`, and takes them from `left`.
     fn give(&mut self, view: View<'_>, prompt: usize, limit: Left, left: &mut Left) {
         let candidate = view.prompts[prompt];
+        if candidate.loadable > 0 {
+            let load = view.estimate.load();
+            let blocks = load.blocks_within(limit.room, candidate.loadable);
+            if blocks > 0 && self.io.is_none() {
+                self.io = Some(Io::Load { prompt, blocks });
+                left.room -= load.units(blocks);
+            }
+            return;
+        }
         let model = view.estimate.model();
         let given = self.parts.iter().position(|part| part.prompt == prompt);
         let had = given.map_or(0, |index| self.parts[index].tokens);
@@ -287,7 +383,7 @@ impl Policy {
     /// Whether the parts are crumbs: together fewer tokens than the smallest allowed range.
     fn below_floor(&self, view: View<'_>, regime: Regime) -> bool {
         let tokens: u32 = self.parts.iter().map(|part| part.tokens).sum();
-        tokens < self.floor(view, regime).tokens
+        self.io.is_none() && tokens < self.floor(view, regime).tokens
     }
 
     /// The smallest range worth a step, for the shortest prompt.
@@ -314,18 +410,34 @@ impl Policy {
 
     fn force_floor(&mut self, view: View<'_>, regime: Regime) {
         self.parts.clear();
+        self.spare = 0;
         let floor = self.floor(view, regime);
-        self.parts.push(floor);
+        if view.prompts[floor.prompt].loadable > 0 {
+            self.io = Some(Io::Load {
+                prompt: floor.prompt,
+                blocks: 1,
+            });
+        } else {
+            self.parts.push(floor);
+        }
     }
 
-    /// ΔT of the parts.
+    /// ΔT of the load, if there is one.
+    fn load_cost(&self, view: View<'_>) -> Fixed {
+        match self.io {
+            Some(Io::Load { blocks, .. }) => view.estimate.load().units(blocks),
+            Some(Io::Save { .. }) | None => 0,
+        }
+    }
+
+    /// ΔT of the parts and the load.
     fn parts_cost(&self, view: View<'_>) -> Fixed {
         let cost = |part: &Part| {
             view.estimate
                 .model()
                 .range(view.prompts[part.prompt].start, part.tokens)
         };
-        self.parts.iter().map(cost).sum()
+        self.parts.iter().map(cost).sum::<Fixed>() + self.load_cost(view)
     }
 
     fn floor_step_us(&self, view: View<'_>) -> i64 {
@@ -358,10 +470,22 @@ struct Left {
     tokens: u32,
 }
 
-/// The prompt with the least left to compute, the earlier one of equals; or the one that it waits for.
+/// Order of the prompts: flow by flow, then the one with the least left to compute, then the earlier.
+fn short_first(prompts: &[Candidate], index: usize) -> ((u64, u64, usize), u32, usize) {
+    let prompt = prompts[index];
+    (prompt.turn, prompt.remaining, index)
+}
+
+/// The first in that order, or the one that it waits for.
 fn shortest(prompts: &[Candidate]) -> usize {
-    let shortest = (0..prompts.len()).min_by_key(|&index| (prompts[index].remaining, index));
+    let shortest = (0..prompts.len()).min_by_key(|&index| short_first(prompts, index));
     prompts[shortest.expect("there is a prompt")].leader
+}
+
+/// The earliest prompt of the flow whose turn it is, or the one that it waits for.
+fn oldest(prompts: &[Candidate]) -> usize {
+    let oldest = (0..prompts.len()).min_by_key(|&index| (prompts[index].turn, index));
+    prompts[oldest.expect("there is a prompt")].leader
 }
 
 /// Budgets above an hour are an hour and more: far from overflow in fixed point.
@@ -377,6 +501,7 @@ impl Policy {
             u64::from(self.reservation),
             u64::from(self.decode_owed),
             self.credit.cast_unsigned(),
+            self.save_credit.cast_unsigned(),
         ]
     }
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
 use crate::config::Config;
-use crate::cost::Shape;
-use crate::estimate::Estimate;
-use crate::policy::{Candidate, Policy, Turn, View};
+use crate::cost::{FRACTION_BITS, Regime, Shape, fixed};
+use crate::estimate::{Estimate, Verdict};
+use crate::policy::{Candidate, Io, Policy, Turn, View};
 use crate::queue::Queue;
 use crate::residents::{Residents, Slot};
 use crate::sequence::{Phase, Sequence};
-use crate::stats::{BlockStats, Counts, Stats, TenantStats};
-use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};
+use crate::stats::{BlockStats, Counts, StallLimit, Stats, TenantStats};
+use crate::step::{
+    AddError, Admission, CompleteError, IoKind, IoUnit, Outcome, Plan, Prefill, SeqId, Step,
+};
+use crate::tenants::{CHARGE_BITS, Tenants};
 
 /// Decides what runs next.
 ///
@@ -23,6 +26,7 @@ pub struct Scheduler {
     policy: Policy,
     estimate: Estimate,
     queue: Queue,
+    tenants: Tenants,
     residents: Residents,
     /// Live ids: queued (`None`) or resident.
     places: BTreeMap<SeqId, Option<Slot>>,
@@ -35,11 +39,28 @@ pub struct Scheduler {
     /// Slots of the step's decode rows, then of its prompt ranges.
     rows: Vec<Slot>,
     shape: Shape,
+    io_units: u64,
+    /// The unit that is under way: in the step in flight, or late.
+    outstanding: Option<Outstanding>,
+    /// Measured time of the I/O unit of the step in flight, µs.
+    io_us: u64,
     /// Scratch.
     prompts: Vec<Candidate>,
     keys: Vec<Option<u64>>,
     ended: Vec<SeqId>,
     counts: Counts,
+}
+
+/// A decode step of one row that takes longer makes a machine slow: answers come at less than 40 tokens a second.
+const SLOW_DECODE_US: u64 = 25_000;
+
+/// An I/O unit under way.
+#[derive(Debug, Clone, Copy)]
+struct Outstanding {
+    unit_no: u64,
+    /// Whose prompt is being loaded; `None` for a save.
+    load: Option<Slot>,
+    blocks: u32,
 }
 
 impl Scheduler {
@@ -55,9 +76,10 @@ impl Scheduler {
             policy: Policy::new(&config),
             estimate: Estimate::new(&config),
             queue: Queue::default(),
+            tenants: Tenants::new(&config),
             residents: Residents::new(config.slots),
             places: BTreeMap::new(),
-            blocks: Blocks::new(config.blocks, config.block_tokens),
+            blocks: Blocks::new(config.blocks, config.block_tokens, config.save),
             reserved: 0,
             arrivals: 0,
             step: Step {
@@ -68,6 +90,9 @@ impl Scheduler {
             in_flight: false,
             rows: Vec::with_capacity(slots),
             shape: Shape::default(),
+            io_units: 0,
+            outstanding: None,
+            io_us: 0,
             prompts: Vec::with_capacity(slots),
             keys: Vec::with_capacity(slots),
             ended: Vec::with_capacity(slots),
@@ -110,23 +135,26 @@ impl Scheduler {
         let uncached =
             sequence.prompt - sequence.cached_prefix(&self.blocks, self.config.block_tokens);
         self.places.insert(request.id, None);
+        self.tenants.arrive(sequence.flow);
         self.queue.push(sequence, uncached);
         Ok(())
     }
 
-    /// Ends a sequence. It is in no later plan; its blocks are free at once or, when a row of it is in flight, as soon as
-    /// that step completes. False if there is no such sequence (any more).
+    /// Ends a sequence. It is in no later plan; its blocks are free at once or, when a row of it is in flight or its KV is
+    /// being loaded, as soon as that is done. False if there is no such sequence (any more).
     pub fn cancel(&mut self, id: SeqId) -> bool {
         let Some(&place) = self.places.get(&id) else {
             return false;
         };
         let Some(slot) = place else {
-            self.queue.remove(id);
+            if let Some(sequence) = self.queue.remove(id) {
+                self.tenants.leave_queue(sequence.flow);
+            }
             self.places.remove(&id);
             return true;
         };
         let sequence = self.residents.get_mut(slot);
-        if sequence.in_step {
+        if sequence.in_step || sequence.loading {
             return !std::mem::replace(&mut sequence.draining, true);
         }
         self.end(slot);
@@ -175,14 +203,23 @@ impl Scheduler {
     /// If a step is in flight.
     pub fn plan(&mut self, now_us: u64) -> Plan<'_> {
         assert!(!self.in_flight, "one step at a time");
+        let prompts = self
+            .residents
+            .iter()
+            .filter(|sequence| sequence.is_prompt());
+        let waiting = prompts.chain(self.queue.iter());
+        self.tenants
+            .update_waiting(waiting.map(|sequence| sequence.flow));
         self.admit();
         let ready = self.survey();
         let active = self.residents.active();
+        self.policy.set_stall(self.stall_us());
         let view = View {
             prompts: &self.prompts,
             ready,
             active,
             estimate: &self.estimate,
+            may_save: self.outstanding.is_none() && self.blocks.has_unsaved(),
         };
         match self.policy.decide(view) {
             Turn::Idle => Plan::Idle,
@@ -245,15 +282,49 @@ impl Scheduler {
     }
 
     /// Takes in what became of an I/O unit: it did `done_blocks` of its blocks in `elapsed_us`. False if it is not
-    /// outstanding.
+    /// outstanding. When fewer blocks were done than asked, the store has failed: a load's sequence computes the rest
+    /// itself, a save is given up.
     pub fn io_done(&mut self, unit_no: u64, done_blocks: u32, elapsed_us: u64) -> bool {
-        _ = (unit_no, done_blocks, elapsed_us);
-        false
+        let Some(unit) = self.outstanding.filter(|unit| unit.unit_no == unit_no) else {
+            return false;
+        };
+        self.outstanding = None;
+        if self.in_flight
+            && self
+                .step
+                .io
+                .as_ref()
+                .is_some_and(|io| io.unit_no == unit_no)
+        {
+            self.io_us = elapsed_us;
+        }
+        let done = done_blocks.min(unit.blocks);
+        if done == unit.blocks {
+            self.estimate
+                .observe_io(unit.load.is_some(), done, elapsed_us);
+        } else {
+            self.counts.io_failures += 1;
+        }
+        let Some(slot) = unit.load else {
+            self.counts.saved_blocks += u64::from(done);
+            return true;
+        };
+        let block_tokens = self.config.block_tokens;
+        let sequence = self.residents.get_mut(slot);
+        sequence.loaded(unit.blocks, done, &mut self.blocks, block_tokens);
+        self.tenants
+            .charge(sequence.flow, elapsed_us.saturating_mul(1 << CHARGE_BITS));
+        self.counts.loaded_tokens += u64::from(done * block_tokens);
+        self.counts.cached_tokens += u64::from(done * block_tokens);
+        if sequence.draining {
+            self.end(slot);
+        }
+        true
     }
 
     /// The tenants' accounts, in the order of their ids.
     pub fn tenants(&self) -> impl Iterator<Item = TenantStats> {
-        std::iter::empty()
+        self.tenants.stats()
     }
 
     /// Prompt tokens of a live sequence that did not have to be computed.
@@ -311,11 +382,11 @@ impl Scheduler {
             disturbances: counts.disturbances,
             failed: counts.failed,
             cost: *self.estimate.model(),
-            stall_us: self.config.t_stall_us,
-            stall_kept: None,
-            loaded_tokens: 0,
-            saved_blocks: 0,
-            io_failures: 0,
+            stall_us: self.stall_us(),
+            stall_kept: counts.stall_kept,
+            loaded_tokens: counts.loaded_tokens,
+            saved_blocks: counts.saved_blocks,
+            io_failures: counts.io_failures,
             margin_permille: self.estimate.margins(),
         }
     }
@@ -326,7 +397,7 @@ impl Scheduler {
         while let Some(slot) = self.residents.vacant() {
             let unreserved = self.config.blocks - self.reserved;
             let fits = |sequence: &Sequence| sequence.needed_blocks(block_tokens) <= unreserved;
-            let Some(sequence) = self.queue.next(fits) else {
+            let Some(sequence) = self.queue.next(&mut self.tenants, fits) else {
                 return;
             };
             self.reserved += sequence.needed_blocks(block_tokens);
@@ -345,23 +416,52 @@ impl Scheduler {
                 break;
             };
             let sequence = self.residents.get_mut(slot);
-            if sequence.phase != Phase::Prefill || sequence.parked {
+            if !sequence.is_prompt() || sequence.loading {
                 continue;
             }
             let cached = sequence.cached;
             sequence.adopt(&mut self.blocks, block_tokens);
             self.counts.cached_tokens += u64::from(sequence.cached - cached);
-            let (start, remaining) = (sequence.computed, sequence.remaining());
+            let loadable = worth_loading(sequence, &self.estimate, block_tokens);
+            if loadable > 0 && self.outstanding.is_some() {
+                continue;
+            }
+            let index = self.prompts.len();
+            let flow = |prompt: &Candidate| self.residents.get(prompt.slot).flow;
+            let sequence = self.residents.get(slot);
+            let first = self.prompts.iter().position(|p| flow(p) == sequence.flow);
+            let (tenant, class) = self.tenants.rank(sequence.flow);
             self.keys.push(sequence.next_key(block_tokens));
             self.prompts.push(Candidate {
                 slot,
-                start,
-                remaining,
-                leader: self.prompts.len(),
+                turn: (tenant, class, first.unwrap_or(index)),
+                start: sequence.computed,
+                remaining: sequence.remaining() - loadable * block_tokens,
+                loadable,
+                leader: index,
             });
         }
         self.find_leaders();
         self.decode_shape()
+    }
+
+    /// T_stall in force, µs: what was asked, or four decode steps of a slow machine.
+    fn stall_us(&self) -> u64 {
+        let asked = self.config.t_stall_us;
+        if !self.config.stall_auto || !self.estimate.is_learnt(Regime::Decode) {
+            return asked;
+        }
+        let row = Shape {
+            rows: 1,
+            ..Shape::default()
+        };
+        // Costs are not negative.
+        let step_us = self.estimate.model().step_us(row) as u64;
+        if step_us > SLOW_DECODE_US {
+            asked.max(4 * step_us)
+        } else {
+            asked
+        }
     }
 
     /// Of the prompts that need the same block next, the one that is furthest in it computes it, and those at its start
@@ -426,16 +526,85 @@ impl Scheduler {
             });
             self.rows.push(slot);
         }
-        let predicted = self.estimate.model().step_us(self.shape);
+        let io_us = self.launch_io();
+        let pass_us = self.pass_us();
         let budget = self.policy.budget_us(contended);
         self.step.step_no += 1;
         // Times and costs are not negative.
-        self.step.predicted_us = predicted as u64;
+        self.step.predicted_us = (pass_us + io_us) as u64;
         self.step.budget_us = budget as u64;
         self.step.contended = contended;
-        self.step.floor_limited =
-            forced && predicted > self.estimate.planned(self.shape.regime(), budget);
+        let likely = self.estimate.likely_us(self.shape.regime(), pass_us) + io_us;
+        self.step.floor_limited = forced && likely > budget;
+        self.note_limit(likely);
         self.in_flight = true;
+    }
+
+    /// Predicted time of the forward pass, µs; a step of I/O alone has none.
+    fn pass_us(&self) -> i64 {
+        if self.rows.is_empty() {
+            return 0;
+        }
+        self.estimate.model().step_us(self.shape)
+    }
+
+    /// Puts the policy's I/O unit into the step; gives its predicted time in µs.
+    fn launch_io(&mut self) -> i64 {
+        self.io_us = 0;
+        self.step.io = None;
+        let block_tokens = self.config.block_tokens;
+        let (kind, load, blocks, time) = match self.policy.io() {
+            None => return 0,
+            Some(Io::Load { prompt, blocks }) => {
+                let slot = self.prompts[prompt].slot;
+                let sequence = self.residents.get_mut(slot);
+                sequence.loading = true;
+                sequence.grow(blocks * block_tokens, &mut self.blocks, block_tokens);
+                let kind = IoKind::Load {
+                    id: sequence.id,
+                    start_block: sequence.computed / block_tokens,
+                    blocks,
+                };
+                (kind, Some(slot), blocks, self.estimate.load().units(blocks))
+            }
+            Some(Io::Save { blocks }) => {
+                let blocks = self.blocks.take_unsaved(blocks);
+                if blocks.is_empty() {
+                    return 0;
+                }
+                // As many as there are block numbers at most.
+                let count = blocks.len() as u32;
+                let time = self.estimate.save().units(count);
+                (IoKind::Save { blocks }, None, count, time)
+            }
+        };
+        self.io_units += 1;
+        let unit_no = self.io_units;
+        self.outstanding = Some(Outstanding {
+            unit_no,
+            load,
+            blocks,
+        });
+        self.step.io = Some(IoUnit { unit_no, kind });
+        time >> FRACTION_BITS
+    }
+
+    /// Remembers the longest contended step that cannot be shorter, and why.
+    fn note_limit(&mut self, likely_us: i64) {
+        let step = &self.step;
+        let decodes_only = step.prefill.is_empty() && step.io.is_none();
+        let limit = if step.floor_limited {
+            StallLimit::Floor
+        } else if decodes_only {
+            StallLimit::Decode
+        } else {
+            return;
+        };
+        let likely_us = likely_us as u64;
+        let longest = self.counts.stall_kept.map_or(step.budget_us, |(us, _)| us);
+        if step.contended && likely_us > longest && self.estimate.is_learnt(self.shape.regime()) {
+            self.counts.stall_kept = Some((likely_us, limit));
+        }
     }
 
     fn check(&self, step_no: u64, outcomes: &[Outcome]) -> Result<(), CompleteError> {
@@ -465,11 +634,47 @@ impl Scheduler {
 
     /// Feeds the estimate and the counters.
     fn learn(&mut self, elapsed_us: u64) {
-        // Budgets fit well.
-        let budget_us = self.step.budget_us as i64;
-        let verdict = self.estimate.observe(self.shape, budget_us, elapsed_us);
+        self.charge(elapsed_us);
+        let verdict = if self.rows.is_empty() {
+            Verdict::Normal
+        } else {
+            // Budgets fit well.
+            let budget_us = self.step.budget_us as i64;
+            self.estimate.observe(self.shape, budget_us, elapsed_us)
+        };
+        let elapsed_us = elapsed_us.saturating_add(self.io_us);
         self.counts
             .record(&self.step, self.shape, elapsed_us, verdict);
+    }
+
+    /// Charges a step to those it was spent for, as the cost model divides it: the decode rows share the intercept of a
+    /// decode step, the prompts what mixing adds to it.
+    fn charge(&mut self, elapsed_us: u64) {
+        let model = *self.estimate.model();
+        let (rows, ranges) = (self.step.decode.len(), self.step.prefill.len());
+        let whole = fixed(model.step_us(self.shape).max(1));
+        let decode = if rows > 0 { model.decode } else { 0 };
+        let prefill = match (rows, ranges) {
+            (_, 0) => 0,
+            (0, _) => model.prefill,
+            _ => (model.mixed - model.decode).max(0),
+        };
+        for (row, &slot) in self.rows.iter().enumerate() {
+            let sequence = self.residents.get(slot);
+            let cost = if row < rows {
+                let context = i64::try_from(sequence.tokens.len()).unwrap_or(i64::MAX);
+                (decode / rows as i64)
+                    .saturating_add(model.row)
+                    .saturating_add(model.context.saturating_mul(context))
+            } else {
+                let range = &self.step.prefill[row - rows];
+                (prefill / ranges as i64).saturating_add(model.range(range.start, range.tokens))
+            };
+            let part =
+                (i128::from(elapsed_us) << CHARGE_BITS) * i128::from(cost) / i128::from(whole);
+            let part = u64::try_from(part).unwrap_or(u64::MAX);
+            self.tenants.charge(sequence.flow, part);
+        }
     }
 
     /// Applies an outcome of the completed step; true if the sequence ends with it.
@@ -509,6 +714,7 @@ impl Scheduler {
     fn end(&mut self, slot: Slot) {
         let mut sequence = self.residents.remove(slot);
         self.reserved -= sequence.needed_blocks(self.config.block_tokens);
+        self.tenants.leave(sequence.flow);
         sequence.release(&mut self.blocks);
         self.places.remove(&sequence.id);
     }
@@ -548,6 +754,18 @@ impl Scheduler {
             Some(slot) => Some(self.residents.get(slot)),
             None => self.queue.iter().find(|sequence| sequence.id == id),
         }
+    }
+}
+
+/// Blocks that a sequence could load, if that is not dearer than computing them.
+fn worth_loading(sequence: &Sequence, estimate: &Estimate, block_tokens: u32) -> u32 {
+    let blocks = sequence.loadable(block_tokens);
+    let tokens = blocks * block_tokens;
+    let computing = estimate.model().range(sequence.computed, tokens);
+    if blocks > 0 && estimate.load().units(blocks) <= computing {
+        blocks
+    } else {
+        0
     }
 }
 

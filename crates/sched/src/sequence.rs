@@ -3,6 +3,7 @@
 use crate::blocks::{Blocks, parent};
 use crate::prefix::{BlockId, ROOT_KEY, chain_key};
 use crate::step::{Admission, SeqId};
+use crate::tenants::Flow;
 
 /// Where a resident sequence stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +21,7 @@ pub(crate) struct Sequence {
     pub(crate) id: SeqId,
     /// Arrival number: the tie-break everywhere, never changed.
     pub(crate) arrival: u64,
+    pub(crate) flow: Flow,
     pub(crate) prompt: u32,
     pub(crate) max_new: u32,
     pub(crate) phase: Phase,
@@ -27,14 +29,18 @@ pub(crate) struct Sequence {
     pub(crate) parked: bool,
     /// A row of it is in the step in flight.
     pub(crate) in_step: bool,
-    /// Cancelled while `in_step`: ends with the step.
+    /// Its blocks are being loaded.
+    pub(crate) loading: bool,
+    /// Cancelled while `in_step` or `loading`: ends when that does.
     pub(crate) draining: bool,
     /// Prompt and generated tokens.
     pub(crate) tokens: Vec<u32>,
     /// Tokens whose KV is in `blocks`.
     pub(crate) computed: u32,
-    /// Prompt tokens that were found in the prefix index.
+    /// Prompt tokens that were found in the prefix index or loaded.
     pub(crate) cached: u32,
+    /// Leading prompt tokens that the store has, in whole blocks.
+    stored: u32,
     /// Blocks for `computed` tokens and those of the step in flight.
     pub(crate) blocks: Vec<BlockId>,
     /// Chained keys of the full blocks of `tokens`; empty when it does not use the prefix index.
@@ -50,23 +56,54 @@ impl Sequence {
         let mut sequence = Self {
             id: request.id,
             arrival,
+            flow: (request.tenant, request.priority),
             // The caller has checked that the prompt fits the blocks.
             prompt: request.prompt.len() as u32,
             max_new: request.max_new,
             phase: Phase::Prefill,
             parked: false,
             in_step: false,
+            loading: false,
             draining: false,
             tokens: Vec::with_capacity(most),
             computed: 0,
             cached: 0,
+            stored: 0,
             blocks: Vec::with_capacity(blocks),
             keys: Vec::with_capacity(blocks),
             cache: request.cache,
         };
         sequence.tokens.extend_from_slice(request.prompt);
         sequence.extend_keys(block_tokens);
+        let adoptable = sequence.adoptable(block_tokens) as u32;
+        sequence.stored = (request.stored / block_tokens).min(adoptable) * block_tokens;
         sequence
+    }
+
+    /// Blocks that it could load now: it stands at a block's start and the store has more.
+    pub(crate) fn loadable(&self, block_tokens: u32) -> u32 {
+        if !self.computed.is_multiple_of(block_tokens) {
+            return 0;
+        }
+        self.stored.saturating_sub(self.computed) / block_tokens
+    }
+
+    /// Ends a load of `asked` blocks of which `done` came. What is missing it computes.
+    pub(crate) fn loaded(&mut self, asked: u32, done: u32, pool: &mut Blocks, block_tokens: u32) {
+        self.loading = false;
+        let start = (self.computed / block_tokens) as usize;
+        for _ in done..asked {
+            let block = self.blocks.pop().expect("a load has its blocks");
+            pool.release(block);
+        }
+        if done < asked {
+            self.stored = 0;
+        }
+        self.advance(done * block_tokens, pool, block_tokens);
+        self.cached += done * block_tokens;
+        for &block in &self.blocks[start..] {
+            pool.mark_saved(block);
+        }
     }
 
     pub(crate) fn generated(&self) -> u32 {
@@ -76,6 +113,11 @@ impl Sequence {
     /// Prompt tokens still to compute.
     pub(crate) fn remaining(&self) -> u32 {
         self.prompt.saturating_sub(self.computed)
+    }
+
+    /// It has prompt tokens to compute and may be in a plan.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.phase == Phase::Prefill && !self.parked
     }
 
     /// A decode row of it can be in the next step.

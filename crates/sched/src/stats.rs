@@ -117,6 +117,10 @@ pub(crate) struct Counts {
     pub(crate) violations: Violations,
     pub(crate) disturbances: u64,
     pub(crate) failed: u64,
+    pub(crate) stall_kept: Option<(u64, StallLimit)>,
+    pub(crate) loaded_tokens: u64,
+    pub(crate) saved_blocks: u64,
+    pub(crate) io_failures: u64,
 }
 
 impl Counts {

@@ -105,8 +105,8 @@ pub struct Prefill {
 /// KV blocks to move between memory and the store.
 ///
 /// It belongs to its step, before the forward pass, and its time is part of the step's. At most one is outstanding. A store
-/// may be late: until [`io_done`](crate::Scheduler::io_done) the owner of a load stays out of the plans, the blocks stay
-/// where they are, and no other unit is planned.
+/// may be late: until [`io_done`](crate::Scheduler::io_done) the owner of a load stays out of the plans and keeps its
+/// blocks, even when it is cancelled, and no other unit is planned. What is saved must be copied before the step completes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoUnit {
     /// Echoed by [`Scheduler::io_done`](crate::Scheduler::io_done).

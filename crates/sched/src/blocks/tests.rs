@@ -24,7 +24,7 @@ fn release(blocks: &mut Blocks, mut table: Vec<BlockId>) {
 
 #[test]
 fn equal_blocks_become_one() {
-    let mut blocks = Blocks::new(8, 1);
+    let mut blocks = Blocks::new(8, 1, false);
     let first = publish(&mut blocks, &[1, 2, 3]);
     let second = publish(&mut blocks, &[1, 2, 4]);
     assert_eq!(first[..2], second[..2]);
@@ -35,7 +35,7 @@ fn equal_blocks_become_one() {
 
 #[test]
 fn the_least_recently_used_block_goes_first_and_children_before_parents() {
-    let mut blocks = Blocks::new(6, 1);
+    let mut blocks = Blocks::new(6, 1, false);
     let old = publish(&mut blocks, &[1, 2, 3]);
     release(&mut blocks, old.clone());
     let new = publish(&mut blocks, &[7, 8]);
@@ -73,7 +73,7 @@ fn the_least_recently_used_block_goes_first_and_children_before_parents() {
 
 #[test]
 fn a_held_block_is_never_evicted() {
-    let mut blocks = Blocks::new(3, 1);
+    let mut blocks = Blocks::new(3, 1, false);
     let table = publish(&mut blocks, &[1, 2]);
     release(&mut blocks, table);
     let hit = blocks.adopt(NONE, chain_key(ROOT_KEY, &[1]), &[1]).unwrap();

@@ -44,8 +44,10 @@ impl Bench {
     fn decide(&mut self, remaining: &[u32], ready: u32, active: u32) -> (Turn, Vec<u32>) {
         let candidate = |(index, &remaining): (usize, &u32)| Candidate {
             slot: index as u32,
+            turn: (0, 0, 0),
             start: 0,
             remaining,
+            loadable: 0,
             leader: index,
         };
         let prompts: Vec<Candidate> = remaining.iter().enumerate().map(candidate).collect();
@@ -58,6 +60,7 @@ impl Bench {
             ready,
             active,
             estimate: &self.estimate,
+            may_save: false,
         });
         let mut tokens = vec![0; remaining.len()];
         for part in self.policy.parts() {
@@ -252,8 +255,10 @@ fn a_follower_waits_and_lends_its_rank() {
     let (mut policy, estimate) = (Policy::new(&config), Estimate::new(&config));
     let candidate = |remaining, leader| Candidate {
         slot: 0,
+        turn: (0, 0, 0),
         start: 0,
         remaining,
+        loadable: 0,
         leader,
     };
     let prompts = [
@@ -267,6 +272,7 @@ fn a_follower_waits_and_lends_its_rank() {
         ready: Shape::default(),
         active: 1,
         estimate: &estimate,
+        may_save: false,
     };
     policy.decide(view);
     assert_eq!(

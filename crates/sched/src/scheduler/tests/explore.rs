@@ -100,7 +100,7 @@ impl System for Scheduler {
     fn key(&self) -> Vec<u64> {
         let mut key = self.policy.key();
         key.extend(self.blocks.cached_keys());
-        key.push(self.queue.turn());
+        key.extend(self.tenants.key());
         for sequence in self.residents.iter() {
             key.extend([
                 sequence.id,

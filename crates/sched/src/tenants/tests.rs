@@ -1,0 +1,1 @@
+//! Levels, lifts and slots.
