@@ -7,8 +7,11 @@ use crate::error::EngineError;
 /// How much the engine holds and how it shares its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Sequences that run at once; room for all of them is reserved at load.
+    /// Sequences of a whole context that memory is reserved for at load.
     pub sessions: u32,
+    /// Sequences that are computed at once; 0 means as many as `sessions`. More of them than sessions share the memory,
+    /// as short ones can; each is still admitted only when all that it may need is free.
+    pub max_active: u32,
     /// Tokens of one sequence, prompt and answer together. Never more than the model was trained for.
     pub context: u32,
     /// Tokens of further KV memory, for prefixes that no running sequence uses.
@@ -32,6 +35,12 @@ pub struct EngineConfig {
     pub max_queue: u32,
     /// Events that a reader may be behind before its sequence is parked.
     pub ring_events: usize,
+    /// Seconds from a request's arrival within which it must be admitted. `None`, the default, lets it wait for as long as
+    /// its client does: how long is too long depends on the prompts before it, which take minutes on a small machine.
+    pub queue_timeout_s: Option<u32>,
+    /// Seconds from a request's admission to its first token. Time in the queue is not part of it. `None` by default, for
+    /// the same reason.
+    pub first_token_timeout_s: Option<u32>,
     /// Seconds that a sequence may stay parked before it fails, so that a stuck client does not hold a place for ever.
     pub reader_timeout_s: u32,
 }
@@ -40,6 +49,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             sessions: 4,
+            max_active: 0,
             context: 8192,
             cache_tokens: 0,
             max_stall_ms: 100,
@@ -51,6 +61,8 @@ impl Default for EngineConfig {
             decode_share_permille: None,
             max_queue: 64,
             ring_events: 256,
+            queue_timeout_s: None,
+            first_token_timeout_s: None,
             reader_timeout_s: 300,
         }
     }
@@ -89,6 +101,20 @@ impl EngineConfig {
         }
     }
 
+    /// Sequences that are computed at once.
+    pub(crate) fn active(&self) -> u32 {
+        if self.max_active == 0 {
+            self.sessions
+        } else {
+            self.max_active
+        }
+    }
+
+    /// Requests that run and wait, at most.
+    pub(crate) fn max_inside(&self) -> u32 {
+        self.active().saturating_add(self.max_queue)
+    }
+
     /// What the scheduler is told: a place and the blocks of a whole context for every session.
     pub(crate) fn scheduler(&self, trained: u32, block_tokens: u32) -> Result<Config, EngineError> {
         let blocks = |tokens: u32| u64::from(tokens.div_ceil(block_tokens));
@@ -103,14 +129,14 @@ impl EngineConfig {
             });
         }
         let usual = Config::new(
-            self.sessions,
+            self.active(),
             u32::try_from(blocks).expect("fewer than slots"),
             block_tokens,
         )
         .with_mode(self.mode);
         let contended = self.mixed_prefill_tokens.unwrap_or(u32::MAX);
         Ok(Config {
-            max_queue: self.sessions.saturating_add(self.max_queue),
+            max_queue: self.max_inside(),
             t_stall_us: u64::from(self.max_stall_ms) * 1000,
             t_idle_us: u64::from(self.max_idle_step_ms) * 1000,
             q_min: self

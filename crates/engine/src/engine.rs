@@ -14,7 +14,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::EngineConfig;
 use crate::error::{EngineError, Failure};
 use crate::event::Pushed;
-use crate::generation::{Generation, Said};
+use crate::generation::{Generation, Said, Timeouts};
 use crate::handle::{EngineHandle, Health, Shared, StepRecord, TextStack};
 use crate::mailbox::{Command, Inbox, Shutdown, Submission, Woken, mailbox};
 use crate::sampler::Scratch;
@@ -27,7 +27,7 @@ pub struct Engine {
     reusable: bool,
     /// The model's end-of-generation tokens.
     ends: Vec<u32>,
-    park_timeout_us: u64,
+    timeouts: Timeouts,
     shared: Arc<Shared>,
     inbox: Inbox,
     generations: BTreeMap<SeqId, Generation>,
@@ -101,7 +101,7 @@ impl Engine {
             scheduler,
             reusable: layout.state_bytes == 0,
             ends,
-            park_timeout_us: u64::from(config.reader_timeout_s) * 1_000_000,
+            timeouts: Timeouts::new(config),
             shared: Arc::clone(&shared),
             inbox,
             generations: BTreeMap::new(),
@@ -161,7 +161,7 @@ impl Engine {
     /// Decides on the next step. `Some` when there is none, with the time at which there may be one.
     fn plan(&mut self) -> Option<Option<u64>> {
         let now_us = self.shared.clock.now_us();
-        let until_us = match self.scheduler.plan(now_us) {
+        let planned = match self.scheduler.plan(now_us) {
             Plan::Step(step) => {
                 self.launched.step_no = step.step_no;
                 self.launched.at_us = now_us;
@@ -171,19 +171,33 @@ impl Engine {
                     decode_rows: step.decode.len(),
                     prefill_tokens: step.prefill.iter().map(|part| part.tokens as usize).sum(),
                 };
-                return None;
+                None
             }
-            Plan::Wait { until_us } => Some(until_us),
-            Plan::Idle => None,
+            Plan::Wait { until_us } => Some(Some(until_us)),
+            Plan::Idle => Some(None),
         };
-        let deadline_us = self.ending.map(|ending| ending.deadline_us);
-        let parked = self
-            .generations
+        self.note_admissions(now_us);
+        planned.map(|until_us| until_us.into_iter().chain(self.next_deadline_us()).min())
+    }
+
+    /// Starts the clock of those that have left the queue.
+    fn note_admissions(&mut self, now_us: u64) {
+        for (&id, generation) in &mut self.generations {
+            if generation.is_queued() && self.scheduler.is_resident(id) {
+                generation.admit(now_us);
+            }
+        }
+    }
+
+    /// When something fails or ends if nothing happens before.
+    fn next_deadline_us(&self) -> Option<u64> {
+        let ending = self.ending.map(|ending| ending.deadline_us);
+        let due = |generation: &Generation| Some(generation.due(&self.timeouts)?.0);
+        self.generations
             .values()
-            .filter_map(Generation::parked_us)
-            .min();
-        let park_us = parked.map(|since| since.saturating_add(self.park_timeout_us));
-        Some([until_us, deadline_us, park_us].into_iter().flatten().min())
+            .filter_map(due)
+            .chain(ending)
+            .min()
     }
 
     /// Hands the planned rows to the model.
@@ -293,9 +307,7 @@ impl Engine {
                 Command::Shutdown(how) => self.begin_to_end(how),
             }
         }
-        if self.ending.is_some() || self.generations.values().any(|g| g.parked_us().is_some()) {
-            self.expire();
-        }
+        self.expire();
     }
 
     fn admit(&mut self, submission: Submission) {
@@ -346,12 +358,10 @@ impl Engine {
         self.ending = Some(Ending {
             deadline_us: now_us.saturating_add(timeout_us),
         });
-        self.fail_where(Failure::ShuttingDown, |generation| {
-            !generation.has_started()
-        });
+        self.fail_where(|generation| (!generation.has_started()).then_some(Failure::ShuttingDown));
     }
 
-    /// Ends what has taken too long: readers that do not read, and everything when the time to drain is over.
+    /// Ends what has taken too long, and everything when the time to drain is over.
     fn expire(&mut self) {
         let now_us = self.shared.clock.now_us();
         if self
@@ -360,29 +370,32 @@ impl Engine {
         {
             self.fail_all(Failure::ShuttingDown);
         }
-        let timeout_us = self.park_timeout_us;
-        self.fail_where(Failure::ReaderTimeout, |generation| {
-            generation
-                .parked_us()
-                .is_some_and(|since| since.saturating_add(timeout_us) <= now_us)
+        let timeouts = self.timeouts;
+        self.fail_where(|generation| {
+            let (due_us, failure) = generation.due(&timeouts)?;
+            (due_us <= now_us).then_some(failure)
         });
     }
 
     fn fail_all(&mut self, failure: Failure) {
-        self.fail_where(failure, |_| true);
+        self.fail_where(|_| Some(failure));
     }
 
-    /// Fails the requests that `which` picks. Not while a step is in flight, unless it was the last.
-    fn fail_where(&mut self, failure: Failure, which: impl Fn(&Generation) -> bool) {
-        let failed: Vec<_> = self
-            .generations
-            .extract_if(.., |_, generation| which(generation))
-            .collect();
-        self.shared.status().failed += failed.len() as u64;
-        for (id, _) in &failed {
-            self.scheduler.cancel(*id);
+    /// Fails the requests for which `why` has a reason. Not while a step is in flight, unless it was the last.
+    fn fail_where(&mut self, why: impl Fn(&Generation) -> Option<Failure>) {
+        let mut failed = Vec::new();
+        for (&id, generation) in &self.generations {
+            failed.extend(why(generation).map(|failure| (id, failure)));
         }
-        for (_, generation) in failed {
+        if failed.is_empty() {
+            return;
+        }
+        self.shared.status().failed += failed.len() as u64;
+        for &(id, _) in &failed {
+            self.scheduler.cancel(id);
+        }
+        for (id, failure) in failed {
+            let generation = self.generations.remove(&id).expect("it was just found");
             generation.fail(failure);
         }
     }

@@ -72,6 +72,12 @@ pub enum Failure {
     /// The request needs more memory than the engine reserved.
     #[error("the request does not fit the engine's memory")]
     TooLong,
+    /// The request was not admitted in time.
+    #[error("the request has waited too long for its turn")]
+    QueueTimeout,
+    /// The prompt was not computed in time.
+    #[error("the first token has taken too long")]
+    FirstTokenTimeout,
     /// The client let its ring stay full for too long.
     #[error("the client has stopped reading")]
     ReaderTimeout,

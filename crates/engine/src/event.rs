@@ -7,11 +7,13 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 
 use crate::error::Failure;
 use crate::mailbox::{Command, Mailbox};
+use crate::places::Permit;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
 /// One thing that happened to a request, in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -204,10 +206,13 @@ impl Drop for EventStream {
         let mut state = self.ring.lock();
         state.closed = true;
         let running = !state.ended;
+        let permit = state.permit.take();
         drop(state);
         if running {
             self.mailbox.send(Command::Cancel(self.id));
         }
+        // Whoever takes this place next comes after the cancel in the mailbox: nobody queues behind a ghost.
+        drop(permit);
     }
 }
 
@@ -240,6 +245,8 @@ impl EventSink {
         if event.is_end() {
             self.ended = true;
             state.ended = true;
+            // Before the client hears of the end, so that its next request finds the place free.
+            state.permit = None;
         }
         state.events.push_back(event);
         let full = !self.ended && state.events.len() >= self.ring.capacity;
@@ -262,8 +269,13 @@ impl Drop for EventSink {
     }
 }
 
-/// A ring for request `id` that is full at `capacity` events (at least 1).
-pub(crate) fn ring(id: u64, capacity: usize, mailbox: Mailbox) -> (EventSink, EventStream) {
+/// A ring for request `id` that is full at `capacity` events (at least 1) and holds the request's place.
+pub(crate) fn ring(
+    id: u64,
+    capacity: usize,
+    mailbox: Mailbox,
+    permit: Permit,
+) -> (EventSink, EventStream) {
     let ring = Arc::new(Ring {
         state: Mutex::new(State {
             // Grows with what is waiting: most readers keep up and never hold more than a few events.
@@ -272,6 +284,7 @@ pub(crate) fn ring(id: u64, capacity: usize, mailbox: Mailbox) -> (EventSink, Ev
             closed: false,
             parked: false,
             waker: None,
+            permit: Some(permit),
         }),
         readable: Condvar::new(),
         capacity: capacity.max(1),
@@ -302,12 +315,13 @@ struct State {
     /// The sink found the ring full and the reader has not made room since.
     parked: bool,
     waker: Option<Waker>,
+    /// Until the end, or until the stream is gone.
+    permit: Option<Permit>,
 }
 
 impl Ring {
-    /// The state is whole between any two statements, so a panic elsewhere in a holder does not spoil it.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -3,11 +3,12 @@
 use andante_sched::Outcome;
 use andante_text::{OutputStream, Tokenizer};
 
+use crate::config::EngineConfig;
 use crate::error::Failure;
 use crate::event::{
     Delta, Event, EventSink, FinishReason, Pushed, Timings, TokenLogprob, TokenText, Usage,
 };
-use crate::handle::{Permit, Status};
+use crate::handle::Status;
 use crate::mailbox::Submission;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch};
 
@@ -20,6 +21,28 @@ pub(crate) enum Said {
     Ended(Result<FinishReason, Failure>),
 }
 
+/// How long a request may take to get on, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// From arrival to admission.
+    pub(crate) queue_us: Option<u64>,
+    /// From admission to the first token.
+    pub(crate) first_token_us: Option<u64>,
+    /// From a full ring to a reader that makes room.
+    pub(crate) reader_us: u64,
+}
+
+impl Timeouts {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        let us = |seconds: u32| u64::from(seconds) * 1_000_000;
+        Self {
+            queue_us: config.queue_timeout_s.map(us),
+            first_token_us: config.first_token_timeout_s.map(us),
+            reader_us: us(config.reader_timeout_s),
+        }
+    }
+}
+
 /// A request from its arrival to its end.
 #[derive(Debug)]
 pub(crate) struct Generation {
@@ -30,6 +53,8 @@ pub(crate) struct Generation {
     max_new: u32,
     usage: Usage,
     submitted_us: u64,
+    /// When it got a slot and memory.
+    admitted_us: Option<u64>,
     /// When the first step that works on it began.
     started_us: Option<u64>,
     first_token_us: u64,
@@ -42,7 +67,6 @@ pub(crate) struct Generation {
     /// How this step ends it, if it does.
     end: Option<Result<FinishReason, Failure>>,
     sink: EventSink,
-    _permit: Permit,
 }
 
 impl Generation {
@@ -51,7 +75,6 @@ impl Generation {
             id,
             request,
             sink,
-            permit,
             submitted_us,
         } = submission;
         Self {
@@ -65,6 +88,7 @@ impl Generation {
             },
             stop: request.sampling.stop,
             submitted_us,
+            admitted_us: None,
             started_us: None,
             first_token_us: 0,
             parked_us: None,
@@ -72,7 +96,6 @@ impl Generation {
             delta: None,
             end: None,
             sink,
-            _permit: permit,
         }
     }
 
@@ -191,6 +214,32 @@ impl Generation {
         }
     }
 
+    /// Whether it waits in the queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.admitted_us.is_none()
+    }
+
+    /// Notes that it has left the queue.
+    pub(crate) fn admit(&mut self, now_us: u64) {
+        self.admitted_us = Some(now_us);
+    }
+
+    /// When it fails if nothing happens before, and with what. One clock runs at a time: the queue's, then the first
+    /// token's, then the reader's.
+    pub(crate) fn due(&self, timeouts: &Timeouts) -> Option<(u64, Failure)> {
+        let (since, timeout, failure) = match (self.admitted_us, self.parked_us) {
+            (_, Some(parked)) => (parked, Some(timeouts.reader_us), Failure::ReaderTimeout),
+            (None, None) => (self.submitted_us, timeouts.queue_us, Failure::QueueTimeout),
+            (Some(admitted), None) if self.usage.completion_tokens == 0 => (
+                admitted,
+                timeouts.first_token_us,
+                Failure::FirstTokenTimeout,
+            ),
+            _ => return None,
+        };
+        Some((since.saturating_add(timeout?), failure))
+    }
+
     /// Notes that its reader has let the ring fill up.
     pub(crate) fn park(&mut self, now_us: u64) {
         self.parked_us = Some(now_us);
@@ -198,10 +247,6 @@ impl Generation {
 
     pub(crate) fn unpark(&mut self) {
         self.parked_us = None;
-    }
-
-    pub(crate) fn parked_us(&self) -> Option<u64> {
-        self.parked_us
     }
 
     /// Ends it with an answer.
@@ -228,11 +273,12 @@ impl Generation {
             timings.queued_us as f64 / 1e3,
             timings.decode_rate(usage.completion_tokens),
         );
-        self.conclude(Event::Finished {
+        let end = Event::Finished {
             reason,
             usage,
             timings,
-        });
+        };
+        self.conclude(end);
     }
 
     /// Ends it without an answer.
@@ -256,15 +302,8 @@ impl Generation {
         );
     }
 
-    /// Gives its place back before the client hears of the end, so that the client's next request finds it free.
-    fn conclude(self, end: Event) {
-        let Self {
-            mut sink,
-            _permit: permit,
-            ..
-        } = self;
-        drop(permit);
-        sink.push(end);
+    fn conclude(mut self, end: Event) {
+        self.sink.push(end);
     }
 }
 

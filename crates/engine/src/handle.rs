@@ -14,6 +14,7 @@ use crate::config::EngineConfig;
 use crate::error::{RequestError, SubmitError};
 use crate::event::{self, EventStream};
 use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
+use crate::places::Places;
 use crate::request::{PromptInput, Request};
 use crate::sampling::Sampling;
 
@@ -106,15 +107,20 @@ impl EngineHandle {
             Health::Draining => return Err(SubmitError::ShuttingDown),
             Health::Stopped | Health::Failed => return Err(SubmitError::Dead),
         }
-        let permit = Permit::take(&self.shared)?;
+        let permit = self
+            .shared
+            .places
+            .take()
+            .ok_or_else(|| SubmitError::QueueFull {
+                retry_after_s: self.retry_after_s(),
+            })?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sink, stream) = event::ring(id, self.shared.ring_events, self.mailbox.clone());
+        let (sink, stream) = event::ring(id, self.shared.ring_events, self.mailbox.clone(), permit);
         let submitted_us = self.shared.clock.now_us();
         let submission = Submission {
             id,
             request,
             sink,
-            permit,
             submitted_us,
         };
         if self.mailbox.send(Command::Submit(submission)) {
@@ -122,6 +128,18 @@ impl EngineHandle {
         } else {
             Err(SubmitError::Dead)
         }
+    }
+
+    /// The most requests inside at once, running and waiting: more choices than that can never be answered together.
+    #[must_use]
+    pub fn max_inside(&self) -> u32 {
+        self.shared.places.most()
+    }
+
+    /// The engine's estimate of when a place in the queue will be free, in seconds, at least 1.
+    #[must_use]
+    pub fn retry_after_s(&self) -> u32 {
+        self.shared.retry_after_s.load(Ordering::Relaxed).max(1)
     }
 
     /// Whether the engine works.
@@ -247,10 +265,9 @@ pub(crate) struct Shared {
     pub(crate) info: ModelInfo,
     pub(crate) text: TextStack,
     context: u32,
-    /// The most requests inside at once: those that run and those that wait.
-    max_inside: u32,
+    /// For the requests that run and those that wait.
+    places: Places,
     ring_events: usize,
-    inside: AtomicU32,
     next_id: AtomicU64,
     health: AtomicU8,
     /// The engine's estimate of when a place in the queue will be free, in seconds.
@@ -288,9 +305,8 @@ impl Shared {
             info,
             text,
             context,
-            max_inside: config.sessions.saturating_add(config.max_queue),
+            places: Places::new(config.max_inside()),
             ring_events: config.ring_events,
-            inside: AtomicU32::new(0),
             next_id: AtomicU64::new(1),
             health: AtomicU8::new(Health::Ready as u8),
             retry_after_s: AtomicU32::new(1),
@@ -305,35 +321,6 @@ impl Shared {
 
     pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A place inside the engine, given back when the request has ended.
-pub(crate) struct Permit(Arc<Shared>);
-
-impl std::fmt::Debug for Permit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Permit")
-    }
-}
-
-impl Permit {
-    fn take(shared: &Arc<Shared>) -> Result<Self, SubmitError> {
-        shared
-            .inside
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |inside| {
-                (inside < shared.max_inside).then_some(inside + 1)
-            })
-            .map_err(|_| SubmitError::QueueFull {
-                retry_after_s: shared.retry_after_s.load(Ordering::Relaxed).max(1),
-            })?;
-        Ok(Self(Arc::clone(shared)))
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -16,9 +16,11 @@ pub mod fake;
 mod generation;
 mod handle;
 mod mailbox;
+mod places;
 mod request;
 mod sampler;
 mod sampling;
+mod sync;
 
 pub use andante_model::ModelInfo;
 pub use andante_sched::{Mode, Stats as SchedulerStats};

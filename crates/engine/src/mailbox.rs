@@ -1,12 +1,16 @@
 //! The way into the engine thread: many senders, one inbox, emptied only between steps.
+//!
+//! A queue under a mutex with one condition variable. A command is in the queue before its sender goes on, so what one
+//! thread sends in an order arrives in that order; and the engine looks at the queue under the same mutex before it sleeps,
+//! so no command is slept through.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::event::EventSink;
-use crate::handle::Permit;
 use crate::request::Request;
+use crate::sync::{Arc, Condvar, Mutex, lock};
 
 /// What the engine can be asked from outside.
 #[derive(Debug)]
@@ -27,7 +31,6 @@ pub(crate) struct Submission {
     pub(crate) id: u64,
     pub(crate) request: Request,
     pub(crate) sink: EventSink,
-    pub(crate) permit: Permit,
     pub(crate) submitted_us: u64,
 }
 
@@ -44,24 +47,63 @@ pub enum Shutdown {
     Now,
 }
 
+#[derive(Debug)]
+struct Post {
+    state: Mutex<PostState>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct PostState {
+    commands: VecDeque<Command>,
+    /// Mailboxes that exist.
+    senders: usize,
+    /// The engine still reads.
+    open: bool,
+}
+
 /// The sending side. The engine holds none, so it learns when the last handle and the last stream are gone.
-#[derive(Debug, Clone)]
-pub(crate) struct Mailbox(Sender<Command>);
+#[derive(Debug)]
+pub(crate) struct Mailbox(Arc<Post>);
 
 impl Mailbox {
     /// Whether the command reached an engine that still runs. One that does not arrive is dropped, and its sink says so.
     pub(crate) fn send(&self, command: Command) -> bool {
-        self.0.send(command).is_ok()
+        let mut state = lock(&self.0.state);
+        if !state.open {
+            drop(state);
+            drop(command);
+            return false;
+        }
+        state.commands.push_back(command);
+        drop(state);
+        self.0.arrived.notify_one();
+        true
+    }
+}
+
+impl Clone for Mailbox {
+    fn clone(&self) -> Self {
+        lock(&self.0.state).senders += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.senders -= 1;
+        let last = state.senders == 0;
+        drop(state);
+        if last {
+            self.0.arrived.notify_one();
+        }
     }
 }
 
 /// The engine's side.
 #[derive(Debug)]
-pub(crate) struct Inbox {
-    receiver: Receiver<Command>,
-    /// What a wait received; it is applied with the rest, between steps.
-    waiting: VecDeque<Command>,
-}
+pub(crate) struct Inbox(Arc<Post>);
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,40 +117,52 @@ pub(crate) enum Woken {
 impl Inbox {
     /// The next command that has arrived.
     pub(crate) fn next(&mut self) -> Option<Command> {
-        self.waiting
-            .pop_front()
-            .or_else(|| self.receiver.try_recv().ok())
+        lock(&self.0.state).commands.pop_front()
     }
 
     /// Waits for a command, at most `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Woken {
-        if !self.waiting.is_empty() {
-            return Woken::Ready;
+        let mut state = lock(&self.0.state);
+        loop {
+            if !state.commands.is_empty() {
+                return Woken::Ready;
+            }
+            if state.senders == 0 {
+                return Woken::Abandoned;
+            }
+            let arrived = &self.0.arrived;
+            state = match timeout {
+                None => arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    // A wake-up without cause costs the engine one look at its work.
+                    drop(arrived.wait_timeout(state, timeout));
+                    return Woken::Ready;
+                }
+            };
         }
-        let received = match timeout {
-            Some(timeout) => self.receiver.recv_timeout(timeout),
-            None => self
-                .receiver
-                .recv()
-                .map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match received {
-            Ok(command) => self.waiting.push_back(command),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Woken::Abandoned,
-        }
-        Woken::Ready
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.open = false;
+        let commands = std::mem::take(&mut state.commands);
+        drop(state);
+        // Their sinks tell the clients, which may then ask this mailbox again.
+        drop(commands);
     }
 }
 
 /// A mailbox and its inbox.
 pub(crate) fn mailbox() -> (Mailbox, Inbox) {
-    let (sender, receiver) = channel();
-    (
-        Mailbox(sender),
-        Inbox {
-            receiver,
-            waiting: VecDeque::new(),
-        },
-    )
+    let post = Arc::new(Post {
+        state: Mutex::new(PostState {
+            commands: VecDeque::new(),
+            senders: 1,
+            open: true,
+        }),
+        arrived: Condvar::new(),
+    });
+    (Mailbox(Arc::clone(&post)), Inbox(post))
 }

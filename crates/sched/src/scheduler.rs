@@ -271,6 +271,11 @@ impl Scheduler {
         self.sequence(id).map(|sequence| &sequence.tokens[..])
     }
 
+    /// Whether a sequence has left the queue and lives.
+    pub fn is_resident(&self, id: SeqId) -> bool {
+        matches!(self.places.get(&id), Some(Some(_)))
+    }
+
     /// KV blocks of a resident sequence, enough for every row that the step in flight has of it.
     pub fn block_table(&self, id: SeqId) -> Option<&[u32]> {
         self.sequence(id).map(|sequence| &sequence.blocks[..])

@@ -1,5 +1,6 @@
 //! An engine on a fake model, driven step by step in virtual time: what requests get, and how everything ends.
 
+mod clocks;
 mod hand_off;
 mod real_model;
 mod simulation;
@@ -78,7 +79,10 @@ fn small() -> EngineConfig {
 
 impl Rig {
     fn new(model: FakeModel, config: &EngineConfig) -> Self {
-        let clock = Arc::new(VirtualClock::default());
+        Self::on_clock(model, config, Arc::new(VirtualClock::default()))
+    }
+
+    fn on_clock(model: FakeModel, config: &EngineConfig, clock: Arc<VirtualClock>) -> Self {
         let (engine, handle) = Engine::new(
             model.boxed(),
             text_stack(),
@@ -95,6 +99,15 @@ impl Rig {
 
     fn small() -> Self {
         Self::new(FakeModel::new(VOCAB), &small())
+    }
+
+    /// On a model whose passes take 1 ms and 0.1 ms a row.
+    fn ticking(config: &EngineConfig) -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        let ticks = Arc::clone(&clock);
+        let model = FakeModel::new(VOCAB)
+            .on_forward(move |batch| ticks.advance(1000 + 100 * batch.len() as u64));
+        Self::on_clock(model, config, clock)
     }
 
     fn step(&mut self) -> Progress {

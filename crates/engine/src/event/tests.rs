@@ -5,6 +5,7 @@ use std::task::Wake;
 
 use super::*;
 use crate::mailbox::{Inbox, mailbox};
+use crate::places::Places;
 
 fn text(text: &str) -> Event {
     Event::Token(Delta {
@@ -23,7 +24,8 @@ fn finished() -> Event {
 
 fn ring_of(capacity: usize) -> (EventSink, EventStream, Inbox) {
     let (mailbox, inbox) = mailbox();
-    let (sink, stream) = ring(7, capacity, mailbox);
+    let permit = Places::new(1).take().expect("a free place");
+    let (sink, stream) = ring(7, capacity, mailbox, permit);
     (sink, stream, inbox)
 }
 
@@ -128,4 +130,23 @@ fn a_polling_reader_is_woken_once_for_each_pending_poll() {
     assert_eq!(poll(&mut stream), Poll::Ready(Some(text("x"))));
     assert_eq!(poll(&mut stream), Poll::Ready(Some(finished())));
     assert_eq!(poll(&mut stream), Poll::Ready(None));
+}
+
+#[test]
+fn a_place_is_free_once_the_end_can_be_read_or_the_cancel_is_sent() {
+    let places = Places::new(1);
+    let (mailbox, mut inbox) = mailbox();
+    let open = || ring(7, 8, mailbox.clone(), places.take().expect("a free place"));
+    let (mut sink, stream) = open();
+    assert!(places.take().is_none());
+    sink.push(finished());
+    assert!(places.take().is_some(), "the end is there to be read");
+    drop((sink, stream));
+    let (sink, stream) = open();
+    drop(stream);
+    assert!(matches!(inbox.next(), Some(Command::Cancel(7))));
+    assert!(places.take().is_some(), "though the engine holds the sink");
+    drop(sink);
+    assert!(places.take().is_some(), "and it is given back once");
+    assert_eq!(places.most(), 1);
 }
