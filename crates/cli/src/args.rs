@@ -1,11 +1,15 @@
 //! The command line: every option, its meaning and its default.
 
+mod probe;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
+
+pub(crate) use probe::{ProbeArgs, StallArgs};
 
 /// A local LLM inference server that keeps every answer flowing.
 #[derive(Debug, Parser)]
@@ -32,6 +36,8 @@ pub(crate) enum Command {
     Logits(LogitsArgs),
     /// Measure prompt and generation speed
     Bench(BenchArgs),
+    /// Measure what clients of any OpenAI-compatible server see: stalls, waiting times, shares
+    Probe(ProbeArgs),
 }
 
 /// Which model, and how it is computed.
