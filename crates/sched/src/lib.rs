@@ -10,6 +10,7 @@ mod blocks;
 mod config;
 mod cost;
 mod estimate;
+mod log;
 mod policy;
 mod prefix;
 mod queue;
@@ -22,6 +23,7 @@ mod tenants;
 
 pub use config::{Config, Mode, Profile};
 pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, micros, nanos};
+pub use log::{Entry, LOG_MAGIC, LogError, Planned, Replayed, replay};
 pub use scheduler::Scheduler;
 pub use stats::{BlockStats, StallLimit, Stats, TenantStats, Violations};
 pub use step::{

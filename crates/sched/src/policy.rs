@@ -239,14 +239,16 @@ impl Policy {
         if self.share_permille.is_some() {
             self.credit = self.credit.saturating_add(self.earned(decode_us));
             if self.credit < stall {
-                room = room.min(self.credit - fixed(base_us - decode_us));
+                room = room.min(self.credit.saturating_sub(fixed(base_us - decode_us)));
             }
         }
         self.allocate(view, Regime::Mixed, room);
         let forced = self.below_floor(view, Regime::Mixed);
         if forced {
             self.force_floor(view, Regime::Mixed);
-            let needed = self.parts_cost(view) + fixed(base_us - decode_us);
+            let needed = self
+                .parts_cost(view)
+                .saturating_add(fixed(base_us - decode_us));
             if self.share_permille.is_some() && self.credit < needed {
                 self.parts.clear();
                 self.io = None;
@@ -259,7 +261,7 @@ impl Policy {
         if self.share_permille.is_some() {
             let step_us = model.regime_us(Regime::Mixed, self.shape(view, view.ready));
             let cost = fixed(step_us - decode_us).saturating_add(self.load_cost(view));
-            self.credit = (self.credit - cost).clamp(-stall, stall);
+            self.credit = self.credit.saturating_sub(cost).clamp(-stall, stall);
         }
         Turn::Step {
             decode: true,

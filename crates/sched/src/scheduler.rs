@@ -6,6 +6,7 @@ use crate::blocks::Blocks;
 use crate::config::Config;
 use crate::cost::{FRACTION_BITS, Regime, Shape, fixed};
 use crate::estimate::{Estimate, Verdict};
+use crate::log::{Entry, Recorder};
 use crate::policy::{Candidate, Io, Policy, Turn, View};
 use crate::queue::Queue;
 use crate::residents::{Residents, Slot};
@@ -49,6 +50,8 @@ pub struct Scheduler {
     keys: Vec<Option<u64>>,
     ended: Vec<SeqId>,
     counts: Counts,
+    /// Writes down every call; most runs have none.
+    pub(crate) log: Option<Box<Recorder>>,
 }
 
 /// A decode step of one row that takes longer makes a machine slow: answers come at less than 40 tokens a second.
@@ -97,6 +100,7 @@ impl Scheduler {
             keys: Vec::with_capacity(slots),
             ended: Vec::with_capacity(slots),
             counts: Counts::default(),
+            log: None,
             config,
         }
     }
@@ -108,6 +112,7 @@ impl Scheduler {
 
     /// Takes a request into the queue. May be called while a step is in flight.
     pub fn add(&mut self, request: Admission<'_>) -> Result<(), AddError> {
+        self.note(Entry::Add(request));
         let tokens = request.prompt.len() as u64 + u64::from(request.max_new);
         let needed = tokens.div_ceil(u64::from(self.config.block_tokens));
         if request.prompt.is_empty() {
@@ -143,6 +148,7 @@ impl Scheduler {
     /// Ends a sequence. It is in no later plan; its blocks are free at once or, when a row of it is in flight or its KV is
     /// being loaded, as soon as that is done. False if there is no such sequence (any more).
     pub fn cancel(&mut self, id: SeqId) -> bool {
+        self.note(Entry::Cancel(id));
         let Some(&place) = self.places.get(&id) else {
             return false;
         };
@@ -163,28 +169,33 @@ impl Scheduler {
 
     /// Takes a resident sequence out of the plans because its client does not read; it keeps its blocks.
     pub fn park(&mut self, id: SeqId) -> bool {
+        self.note(Entry::Park(id));
         self.live_mut(id)
             .is_some_and(|sequence| !std::mem::replace(&mut sequence.parked, true))
     }
 
     /// Takes a parked sequence back into the plans.
     pub fn unpark(&mut self, id: SeqId) -> bool {
+        self.note(Entry::Unpark(id));
         self.live_mut(id)
             .is_some_and(|sequence| std::mem::replace(&mut sequence.parked, false))
     }
 
     /// A ready decoder cannot run for a moment (its grammar mask is late, its token travels).
     pub fn busy(&mut self, id: SeqId) -> bool {
+        self.note(Entry::Busy(id));
         self.change_phase(id, Phase::Ready, Phase::Busy { sampling: false })
     }
 
     /// Ends [`busy`](Self::busy).
     pub fn ready(&mut self, id: SeqId) -> bool {
+        self.note(Entry::Ready(id));
         self.change_phase(id, Phase::Busy { sampling: false }, Phase::Ready)
     }
 
     /// Brings the outcome that [`Outcome::Sampling`] announced: a token, the end or a failure. False if none is awaited.
     pub fn sampled(&mut self, id: SeqId, outcome: Outcome) -> bool {
+        self.note(Entry::Sampled { id, outcome });
         let awaited = |sequence: &&mut Sequence| sequence.phase == Phase::Busy { sampling: true };
         if self.live_mut(id).filter(awaited).is_none() || !outcome.is_sampled() {
             return false;
@@ -221,7 +232,7 @@ impl Scheduler {
             estimate: &self.estimate,
             may_save: self.outstanding.is_none() && self.blocks.has_unsaved(),
         };
-        match self.policy.decide(view) {
+        let plan = match self.policy.decide(view) {
             Turn::Idle => Plan::Idle,
             Turn::Wait => Plan::Wait {
                 until_us: now_us.saturating_add(self.config.wait_us),
@@ -230,7 +241,16 @@ impl Scheduler {
                 self.launch(decode, forced, active > 0);
                 Plan::Step(&self.step)
             }
+        };
+        if let Some(log) = &mut self.log {
+            log.note(Entry::Plan { now_us, plan });
         }
+        plan
+    }
+
+    /// Nothing has been asked of it yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.arrivals == 0 && self.step.step_no == 0
     }
 
     /// The step in flight, if any.
@@ -246,6 +266,11 @@ impl Scheduler {
         elapsed_us: u64,
         outcomes: &[Outcome],
     ) -> Result<&[SeqId], CompleteError> {
+        self.note(Entry::Complete {
+            step_no,
+            elapsed_us,
+            outcomes,
+        });
         self.check(step_no, outcomes)?;
         self.in_flight = false;
         self.learn(elapsed_us);
@@ -290,6 +315,11 @@ impl Scheduler {
     /// outstanding. When fewer blocks were done than asked, the store has failed: a load's sequence computes the rest
     /// itself, a save is given up.
     pub fn io_done(&mut self, unit_no: u64, done_blocks: u32, elapsed_us: u64) -> bool {
+        self.note(Entry::IoDone {
+            unit_no,
+            done_blocks,
+            elapsed_us,
+        });
         let Some(unit) = self.outstanding.filter(|unit| unit.unit_no == unit_no) else {
             return false;
         };
