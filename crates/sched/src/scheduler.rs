@@ -1,21 +1,24 @@
 //! The scheduler's face: events in, plans out, completions in.
 
+mod collect;
+mod io;
+mod launch;
+
 use std::collections::BTreeMap;
 
+use self::io::{Outstanding, worth_loading};
 use crate::blocks::Blocks;
 use crate::config::Config;
-use crate::cost::{FRACTION_BITS, Regime, Shape, fixed};
-use crate::estimate::{Estimate, Verdict};
+use crate::cost::{Regime, Shape};
+use crate::estimate::Estimate;
 use crate::log::{Entry, Recorder};
-use crate::policy::{Candidate, Io, Policy, Turn, View};
+use crate::policy::{Candidate, Policy, Turn, View};
 use crate::queue::Queue;
 use crate::residents::{Residents, Slot};
 use crate::sequence::{Phase, Sequence};
-use crate::stats::{BlockStats, Counts, StallLimit, Stats, TenantStats};
-use crate::step::{
-    AddError, Admission, CompleteError, IoKind, IoUnit, Outcome, Plan, Prefill, SeqId, Step,
-};
-use crate::tenants::{CHARGE_BITS, Tenants};
+use crate::stats::{BlockStats, Counts, Stats, TenantStats};
+use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, SeqId, Step};
+use crate::tenants::Tenants;
 
 /// Decides what runs next.
 ///
@@ -56,15 +59,6 @@ pub struct Scheduler {
 
 /// A decode step of one row that takes longer makes a machine slow: answers come at less than 40 tokens a second.
 const SLOW_DECODE_US: u64 = 25_000;
-
-/// An I/O unit under way.
-#[derive(Debug, Clone, Copy)]
-struct Outstanding {
-    unit_no: u64,
-    /// Whose prompt is being loaded; `None` for a save.
-    load: Option<Slot>,
-    blocks: u32,
-}
 
 impl Scheduler {
     /// # Panics
@@ -311,52 +305,6 @@ impl Scheduler {
         self.blocks.content(block)
     }
 
-    /// Takes in what became of an I/O unit: it did `done_blocks` of its blocks in `elapsed_us`. False if it is not
-    /// outstanding. When fewer blocks were done than asked, the store has failed: a load's sequence computes the rest
-    /// itself, a save is given up.
-    pub fn io_done(&mut self, unit_no: u64, done_blocks: u32, elapsed_us: u64) -> bool {
-        self.note(Entry::IoDone {
-            unit_no,
-            done_blocks,
-            elapsed_us,
-        });
-        let Some(unit) = self.outstanding.filter(|unit| unit.unit_no == unit_no) else {
-            return false;
-        };
-        self.outstanding = None;
-        if self.in_flight
-            && self
-                .step
-                .io
-                .as_ref()
-                .is_some_and(|io| io.unit_no == unit_no)
-        {
-            self.io_us = elapsed_us;
-        }
-        let done = done_blocks.min(unit.blocks);
-        if done == unit.blocks {
-            self.estimate
-                .observe_io(unit.load.is_some(), done, elapsed_us);
-        } else {
-            self.counts.io_failures += 1;
-        }
-        let Some(slot) = unit.load else {
-            self.counts.saved_blocks += u64::from(done);
-            return true;
-        };
-        let block_tokens = self.config.block_tokens;
-        let sequence = self.residents.get_mut(slot);
-        sequence.loaded(unit.blocks, done, &mut self.blocks, block_tokens);
-        self.tenants
-            .charge(sequence.flow, elapsed_us.saturating_mul(1 << CHARGE_BITS));
-        self.counts.loaded_tokens += u64::from(done * block_tokens);
-        self.counts.cached_tokens += u64::from(done * block_tokens);
-        if sequence.draining {
-            self.end(slot);
-        }
-        true
-    }
-
     /// The tenants' accounts, in the order of their ids.
     pub fn tenants(&self) -> impl Iterator<Item = TenantStats> {
         self.tenants.stats()
@@ -519,232 +467,6 @@ impl Scheduler {
         }
     }
 
-    fn launch(&mut self, decode: bool, forced: bool, contended: bool) {
-        let block_tokens = self.config.block_tokens;
-        self.step.decode.clear();
-        self.step.prefill.clear();
-        self.rows.clear();
-        self.shape = if decode {
-            self.decode_shape()
-        } else {
-            Shape::default()
-        };
-        for rank in 0.. {
-            let Some(slot) = self.residents.by_rank(rank) else {
-                break;
-            };
-            let sequence = self.residents.get_mut(slot);
-            if decode && sequence.runs_next() {
-                sequence.in_step = true;
-                sequence.grow(1, &mut self.blocks, block_tokens);
-                self.step.decode.push(sequence.id);
-                self.rows.push(slot);
-            }
-        }
-        for part in self.policy.parts() {
-            let Candidate {
-                slot,
-                start,
-                remaining,
-                ..
-            } = self.prompts[part.prompt];
-            let sequence = self.residents.get_mut(slot);
-            sequence.in_step = true;
-            sequence.grow(part.tokens, &mut self.blocks, block_tokens);
-            self.shape.add_range(start, part.tokens);
-            let last = part.tokens == remaining;
-            self.step.prefill.push(Prefill {
-                id: sequence.id,
-                start,
-                tokens: part.tokens,
-                last,
-            });
-            self.rows.push(slot);
-        }
-        let io_us = self.launch_io();
-        let pass_us = self.pass_us();
-        let budget = self.policy.budget_us(contended);
-        self.step.step_no += 1;
-        // Times and costs are not negative.
-        self.step.predicted_us = (pass_us + io_us) as u64;
-        self.step.budget_us = budget as u64;
-        self.step.contended = contended;
-        let likely = self.estimate.likely_us(self.shape.regime(), pass_us) + io_us;
-        self.step.floor_limited = forced && likely > budget;
-        self.note_limit(likely);
-        self.in_flight = true;
-    }
-
-    /// Predicted time of the forward pass, µs; a step of I/O alone has none.
-    fn pass_us(&self) -> i64 {
-        if self.rows.is_empty() {
-            return 0;
-        }
-        self.estimate.model().step_us(self.shape)
-    }
-
-    /// Puts the policy's I/O unit into the step; gives its predicted time in µs.
-    fn launch_io(&mut self) -> i64 {
-        self.io_us = 0;
-        self.step.io = None;
-        let block_tokens = self.config.block_tokens;
-        let (kind, load, blocks, time) = match self.policy.io() {
-            None => return 0,
-            Some(Io::Load { prompt, blocks }) => {
-                let slot = self.prompts[prompt].slot;
-                let sequence = self.residents.get_mut(slot);
-                sequence.loading = true;
-                sequence.grow(blocks * block_tokens, &mut self.blocks, block_tokens);
-                let kind = IoKind::Load {
-                    id: sequence.id,
-                    start_block: sequence.computed / block_tokens,
-                    blocks,
-                };
-                (kind, Some(slot), blocks, self.estimate.load().units(blocks))
-            }
-            Some(Io::Save { blocks }) => {
-                let blocks = self.blocks.take_unsaved(blocks);
-                if blocks.is_empty() {
-                    return 0;
-                }
-                // As many as there are block numbers at most.
-                let count = blocks.len() as u32;
-                let time = self.estimate.save().units(count);
-                (IoKind::Save { blocks }, None, count, time)
-            }
-        };
-        self.io_units += 1;
-        let unit_no = self.io_units;
-        self.outstanding = Some(Outstanding {
-            unit_no,
-            load,
-            blocks,
-        });
-        self.step.io = Some(IoUnit { unit_no, kind });
-        time >> FRACTION_BITS
-    }
-
-    /// Remembers the longest contended step that cannot be shorter, and why.
-    fn note_limit(&mut self, likely_us: i64) {
-        let step = &self.step;
-        let decodes_only = step.prefill.is_empty() && step.io.is_none();
-        let limit = if step.floor_limited {
-            StallLimit::Floor
-        } else if decodes_only {
-            StallLimit::Decode
-        } else {
-            return;
-        };
-        let likely_us = likely_us as u64;
-        let longest = self.counts.stall_kept.map_or(step.budget_us, |(us, _)| us);
-        if step.contended && likely_us > longest && self.estimate.is_learnt(self.shape.regime()) {
-            self.counts.stall_kept = Some((likely_us, limit));
-        }
-    }
-
-    fn check(&self, step_no: u64, outcomes: &[Outcome]) -> Result<(), CompleteError> {
-        if !self.in_flight || step_no != self.step.step_no {
-            return Err(CompleteError::NotInFlight { step_no });
-        }
-        if outcomes.len() != self.rows.len() {
-            return Err(CompleteError::OutcomeCount {
-                given: outcomes.len(),
-                planned: self.rows.len(),
-            });
-        }
-        let decodes = self.step.decode.len();
-        for (index, outcome) in outcomes.iter().enumerate() {
-            let samples = index < decodes || self.step.prefill[index - decodes].last;
-            let fits = match outcome {
-                Outcome::Failed => true,
-                Outcome::Prefilled => !samples,
-                Outcome::Token(_) | Outcome::Sampling | Outcome::Finish => samples,
-            };
-            if !fits && !self.residents.get(self.rows[index]).draining {
-                return Err(CompleteError::WrongOutcome { index });
-            }
-        }
-        Ok(())
-    }
-
-    /// Feeds the estimate and the counters.
-    fn learn(&mut self, elapsed_us: u64) {
-        self.charge(elapsed_us);
-        let verdict = if self.rows.is_empty() {
-            Verdict::Normal
-        } else {
-            // Budgets fit well.
-            let budget_us = self.step.budget_us as i64;
-            self.estimate.observe(self.shape, budget_us, elapsed_us)
-        };
-        let elapsed_us = elapsed_us.saturating_add(self.io_us);
-        self.counts
-            .record(&self.step, self.shape, elapsed_us, verdict);
-    }
-
-    /// Charges a step to those it was spent for, as the cost model divides it: the decode rows share the intercept of a
-    /// decode step, the prompts what mixing adds to it.
-    fn charge(&mut self, elapsed_us: u64) {
-        let model = *self.estimate.model();
-        let (rows, ranges) = (self.step.decode.len(), self.step.prefill.len());
-        let whole = fixed(model.step_us(self.shape).max(1));
-        let decode = if rows > 0 { model.decode } else { 0 };
-        let prefill = match (rows, ranges) {
-            (_, 0) => 0,
-            (0, _) => model.prefill,
-            _ => (model.mixed - model.decode).max(0),
-        };
-        for (row, &slot) in self.rows.iter().enumerate() {
-            let sequence = self.residents.get(slot);
-            let cost = if row < rows {
-                let context = i64::try_from(sequence.tokens.len()).unwrap_or(i64::MAX);
-                (decode / rows as i64)
-                    .saturating_add(model.row)
-                    .saturating_add(model.context.saturating_mul(context))
-            } else {
-                let range = &self.step.prefill[row - rows];
-                (prefill / ranges as i64).saturating_add(model.range(range.start, range.tokens))
-            };
-            let part =
-                (i128::from(elapsed_us) << CHARGE_BITS) * i128::from(cost) / i128::from(whole);
-            let part = u64::try_from(part).unwrap_or(u64::MAX);
-            self.tenants.charge(sequence.flow, part);
-        }
-    }
-
-    /// Applies an outcome of the completed step; true if the sequence ends with it.
-    fn finish_row(&mut self, slot: Slot, tokens: u32, outcome: Outcome) -> bool {
-        let block_tokens = self.config.block_tokens;
-        let sequence = self.residents.get_mut(slot);
-        sequence.in_step = false;
-        if outcome != Outcome::Failed {
-            sequence.advance(tokens, &mut self.blocks, block_tokens);
-        }
-        sequence.draining || self.settle_outcome(slot, outcome)
-    }
-
-    /// Moves a sequence on to what its outcome says; true if it ends.
-    fn settle_outcome(&mut self, slot: Slot, outcome: Outcome) -> bool {
-        let sequence = self.residents.get_mut(slot);
-        match outcome {
-            Outcome::Prefilled => false,
-            Outcome::Token(token) => {
-                sequence.phase = Phase::Ready;
-                sequence.tokens.push(token);
-                sequence.generated() >= sequence.max_new
-            }
-            Outcome::Sampling => {
-                sequence.phase = Phase::Busy { sampling: true };
-                false
-            }
-            Outcome::Finish => true,
-            Outcome::Failed => {
-                self.counts.failed += 1;
-                true
-            }
-        }
-    }
-
     /// Removes a resident sequence and gives back its blocks.
     fn end(&mut self, slot: Slot) {
         let mut sequence = self.residents.remove(slot);
@@ -789,18 +511,6 @@ impl Scheduler {
             Some(slot) => Some(self.residents.get(slot)),
             None => self.queue.iter().find(|sequence| sequence.id == id),
         }
-    }
-}
-
-/// Blocks that a sequence could load, if that is not dearer than computing them.
-fn worth_loading(sequence: &Sequence, estimate: &Estimate, block_tokens: u32) -> u32 {
-    let blocks = sequence.loadable(block_tokens);
-    let tokens = blocks * block_tokens;
-    let computing = estimate.model().range(sequence.computed, tokens);
-    if blocks > 0 && estimate.load().units(blocks) <= computing {
-        blocks
-    } else {
-        0
     }
 }
 
