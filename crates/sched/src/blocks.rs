@@ -37,6 +37,12 @@ impl Unsaved {
             self.queue.push_back(block);
         }
     }
+
+    fn pop(&mut self) -> Option<BlockId> {
+        let block = self.queue.pop_front()?;
+        self.queued[block as usize] = false;
+        Some(block)
+    }
 }
 
 impl Blocks {
@@ -123,28 +129,27 @@ impl Blocks {
         }
     }
 
-    /// Whether there may be a block that the store lacks.
-    pub(crate) fn has_unsaved(&self) -> bool {
-        self.unsaved
-            .as_ref()
-            .is_some_and(|unsaved| !unsaved.queue.is_empty())
+    /// Whether there is a block that the store lacks and that was not offered to it.
+    pub(crate) fn has_unsaved(&mut self) -> bool {
+        let Some(unsaved) = &mut self.unsaved else {
+            return false;
+        };
+        // Some were evicted, or came from the store.
+        while let Some(&block) = unsaved.queue.front() {
+            if !unsaved.saved[block as usize] && self.index.contains(block) {
+                return true;
+            }
+            unsaved.pop();
+        }
+        false
     }
 
     /// Takes at most `most` blocks that the store lacks, to be offered to it once. They keep their content until the next
     /// plan.
     pub(crate) fn take_unsaved(&mut self, most: u32) -> Vec<BlockId> {
         let mut taken = Vec::new();
-        while taken.len() < most as usize {
-            let Some(unsaved) = &mut self.unsaved else {
-                break;
-            };
-            let Some(block) = unsaved.queue.pop_front() else {
-                break;
-            };
-            unsaved.queued[block as usize] = false;
-            if !unsaved.saved[block as usize] && self.index.contains(block) {
-                taken.push(block);
-            }
+        while taken.len() < most as usize && self.has_unsaved() {
+            taken.extend(self.unsaved.as_mut().and_then(Unsaved::pop));
         }
         taken
     }
@@ -241,6 +246,21 @@ impl Blocks {
     pub(crate) fn cached_keys(&self) -> Vec<u64> {
         self.cached_blocks()
             .map(|block| self.index.key(block))
+            .collect()
+    }
+
+    /// Keys of the blocks that the store lacks, oldest first.
+    pub(crate) fn unsaved_keys(&self) -> Vec<u64> {
+        let Some(unsaved) = &self.unsaved else {
+            return Vec::new();
+        };
+        let lacks =
+            |&&block: &&BlockId| !unsaved.saved[block as usize] && self.index.contains(block);
+        unsaved
+            .queue
+            .iter()
+            .filter(lacks)
+            .map(|&block| self.index.key(block))
             .collect()
     }
 

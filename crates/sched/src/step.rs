@@ -116,7 +116,7 @@ pub struct IoUnit {
 }
 
 /// What an I/O unit moves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IoKind {
     /// Blocks `start_block..start_block + blocks` of this sequence's block table come from the store.
     Load {

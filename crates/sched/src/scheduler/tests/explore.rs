@@ -1,14 +1,19 @@
 //! Exhaustive exploration: every order of arrivals, readiness and cancels on a tiny domain, breadth first, so that a broken
 //! invariant comes with a shortest counterexample. Known-bad policies are negative controls.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod bad;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::{self, Debug, Formatter};
 
+use self::bad::{Bad, Baseline};
 use super::super::Scheduler;
 use crate::config::{Config, Mode};
-use crate::cost::{CostModel, Shape, micros};
+use crate::cost::{CostModel, IoCost, Shape, micros};
 use crate::sequence::Phase;
-use crate::step::{Admission, CompleteError, Outcome, Plan, Prefill, SeqId, Step};
+use crate::step::{
+    Admission, CompleteError, IoKind, IoUnit, Outcome, Plan, Prefill, SeqId, Step, TenantId,
+};
 
 const COST: CostModel = CostModel {
     decode: micros(2),
@@ -22,8 +27,12 @@ const COST: CostModel = CostModel {
 
 /// What is explored: the scheduler or a bad one.
 trait System: Clone {
-    fn add(&mut self, id: SeqId, prompt: &[u32], answer: u32);
+    fn add(&mut self, id: SeqId, domain: &Domain);
     fn cancel(&mut self, id: SeqId);
+    /// Its client reads no more, or reads again.
+    fn park(&mut self, _: SeqId, _: bool) {}
+    /// An I/O unit is done, as far as it was.
+    fn io_done(&mut self, _: u64, _: u32) {}
     fn ready(&mut self, id: SeqId);
     /// `None`: wait.
     fn plan(&mut self) -> Option<Step>;
@@ -36,16 +45,29 @@ trait System: Clone {
 }
 
 impl System for Scheduler {
-    fn add(&mut self, id: SeqId, prompt: &[u32], answer: u32) {
-        let cache = self.config.blocks < 64;
-        Scheduler::add(
-            self,
-            Admission {
-                cache,
-                ..Admission::new(id, prompt, answer)
-            },
-        )
-        .expect("room in the queue");
+    fn add(&mut self, id: SeqId, domain: &Domain) {
+        let index = id as usize;
+        let admission = Admission {
+            cache: self.config.blocks < 64,
+            tenant: domain.tenants[index],
+            stored: domain.stored[index],
+            ..Admission::new(id, &domain.prompts[index], domain.answers[index])
+        };
+        Scheduler::add(self, admission).expect("room in the queue");
+    }
+
+    fn park(&mut self, id: SeqId, parked: bool) {
+        assert!(if parked {
+            Scheduler::park(self, id)
+        } else {
+            Scheduler::unpark(self, id)
+        });
+    }
+
+    fn io_done(&mut self, unit_no: u64, blocks: u32) {
+        assert!(!Scheduler::io_done(self, unit_no + 1, blocks, 1), "I8");
+        assert!(Scheduler::io_done(self, unit_no, blocks, 1));
+        assert!(!Scheduler::io_done(self, unit_no, blocks, 1), "I8");
     }
 
     fn cancel(&mut self, id: SeqId) {
@@ -68,10 +90,11 @@ impl System for Scheduler {
         let outcomes = outcomes(step);
         let no = step.step_no;
         let late = Err(CompleteError::NotInFlight { step_no: no - 1 });
+        let elapsed = step_us(step).cast_unsigned();
         if Scheduler::complete(self, no - 1, 1, &outcomes) != late {
             return Err("I8 a late completion was taken");
         }
-        let ended = Scheduler::complete(self, no, 1, &outcomes)
+        let ended = Scheduler::complete(self, no, elapsed, &outcomes)
             .expect("the step in flight")
             .to_vec();
         if Scheduler::complete(self, no, 1, &outcomes).is_ok() {
@@ -101,11 +124,15 @@ impl System for Scheduler {
         let mut key = self.policy.key();
         key.extend(self.blocks.cached_keys());
         key.extend(self.tenants.key());
+        key.extend(self.blocks.unsaved_keys());
+        key.push(u64::from(self.outstanding.is_some()));
         for sequence in self.residents.iter() {
             key.extend([
                 sequence.id,
                 u64::from(sequence.computed),
                 u64::from(sequence.phase == Phase::Ready),
+                u64::from(sequence.loading),
+                u64::from(sequence.loadable(self.config.block_tokens)),
             ]);
         }
         key
@@ -125,118 +152,6 @@ fn outcomes(step: &Step) -> Vec<Outcome> {
         .collect()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bad {
-    /// Prompts whenever there are any.
-    PrefillFirst,
-    /// Decoders whenever one is ready.
-    DecodeFirst,
-    /// Decoders and a fixed number of tokens, whatever they cost.
-    MixedFixed,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    id: SeqId,
-    prompt: u32,
-    answer: u32,
-    computed: u32,
-    generated: u32,
-    ready: bool,
-}
-
-/// A scheduler with a bad policy: first come first served, a fixed chunk.
-#[derive(Debug, Clone)]
-struct Baseline {
-    policy: Bad,
-    chunk: u32,
-    rows: Vec<Row>,
-}
-
-impl System for Baseline {
-    fn add(&mut self, id: SeqId, prompt: &[u32], answer: u32) {
-        let prompt = u32::try_from(prompt.len()).unwrap();
-        self.rows.push(Row {
-            id,
-            prompt,
-            answer,
-            computed: 0,
-            generated: 0,
-            ready: true,
-        });
-    }
-
-    fn cancel(&mut self, id: SeqId) {
-        self.rows.retain(|row| row.id != id);
-    }
-
-    fn ready(&mut self, id: SeqId) {
-        self.rows.iter_mut().find(|row| row.id == id).unwrap().ready = true;
-    }
-
-    fn plan(&mut self) -> Option<Step> {
-        let decode: Vec<SeqId> = self
-            .rows
-            .iter()
-            .filter(|r| r.generated > 0 && r.ready)
-            .map(|r| r.id)
-            .collect();
-        let mut left = self.chunk;
-        if self.policy == Bad::MixedFixed {
-            left -= u32::try_from(decode.len()).unwrap();
-        }
-        let mut prefill = Vec::new();
-        for row in self.rows.iter().filter(|row| row.generated == 0) {
-            let tokens = left.min(row.prompt - row.computed);
-            if tokens > 0 {
-                let last = row.computed + tokens == row.prompt;
-                prefill.push(Prefill {
-                    id: row.id,
-                    start: row.computed,
-                    tokens,
-                    last,
-                });
-            }
-            left -= tokens;
-        }
-        let (decode, prefill) = match self.policy {
-            Bad::PrefillFirst if !prefill.is_empty() => (Vec::new(), prefill),
-            Bad::DecodeFirst if !decode.is_empty() => (decode, Vec::new()),
-            _ => (decode, prefill),
-        };
-        Some(Step {
-            decode,
-            prefill,
-            ..Step::default()
-        })
-    }
-
-    fn complete(&mut self, step: &Step) -> Result<(), &'static str> {
-        for row in &mut self.rows {
-            let range = step.prefill.iter().find(|range| range.id == row.id);
-            row.computed += range.map_or(0, |range| range.tokens);
-            if step.decode.contains(&row.id) || range.is_some_and(|range| range.last) {
-                row.generated += 1;
-                row.ready = false;
-            }
-        }
-        self.rows.retain(|row| row.generated < row.answer);
-        Ok(())
-    }
-
-    fn resident(&self, _: SeqId) -> bool {
-        true
-    }
-
-    fn alive(&self, id: SeqId) -> bool {
-        self.rows.iter().any(|row| row.id == id)
-    }
-
-    fn key(&self) -> Vec<u64> {
-        self.rows.iter().map(|row| row.id).collect()
-    }
-}
-
 /// The explorer's own idea of a sequence, against which plans are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Life {
@@ -251,6 +166,13 @@ enum Life {
 struct Domain {
     prompts: Vec<Vec<u32>>,
     answers: Vec<u32>,
+    tenants: Vec<TenantId>,
+    /// Leading prompt tokens that the store has.
+    stored: Vec<u32>,
+    /// Clients may stop reading and read again.
+    parks: bool,
+    /// At most so many requests are cancelled.
+    cancels: u32,
     mixes: bool,
     /// K: most steps that a prompt, or a ready decoder, may wait for progress.
     patience: u32,
@@ -268,8 +190,15 @@ struct World<S> {
     passed_over: u32,
     without_prefill: u32,
     unserved: Vec<u32>,
-    /// Block-long prefixes that some step has computed.
+    /// Block-long prefixes that some step has computed or loaded.
     computed: BTreeSet<Vec<u32>>,
+    parked: u32,
+    cancelled: u32,
+    /// The unit that did not end with its step.
+    late: Option<IoUnit>,
+    /// By tenant, what it was charged (1/1000 µs) and whether its prompts waited; the explorer's own account.
+    charged: BTreeMap<TenantId, (i64, bool)>,
+    clock: i64,
 }
 
 /// What the environment does around one plan; sets are bit masks.
@@ -277,8 +206,20 @@ struct World<S> {
 struct Events {
     arrive: u32,
     ready: u32,
+    /// Parks a client's sequence, or wakes it.
+    park: Option<usize>,
     cancel: Option<usize>,
     cancel_in_flight: Option<usize>,
+    /// What becomes of the I/O unit that is under way.
+    io: IoEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IoEnd {
+    Done,
+    /// One block fewer than asked.
+    Short,
+    Late,
 }
 
 impl Debug for Events {
@@ -292,8 +233,8 @@ impl Debug for Events {
         )?;
         write!(
             f,
-            "cancel {:?}, in flight {:?}",
-            self.cancel, self.cancel_in_flight
+            "park {:?}, cancel {:?}, in flight {:?}, I/O {:?}",
+            self.park, self.cancel, self.cancel_in_flight, self.io
         )
     }
 }
@@ -315,13 +256,19 @@ fn explore<S: System>(system: S, domain: &Domain) -> Report {
         without_prefill: 0,
         unserved: vec![0; n],
         computed: BTreeSet::new(),
+        parked: 0,
+        cancelled: 0,
+        late: None,
+        charged: BTreeMap::new(),
+        clock: 0,
     };
     let mut seen = HashMap::from([(start.key(), 0)]);
     let mut history: Vec<Option<(usize, Events)>> = vec![None];
     let mut broken = HashMap::new();
     let mut queue = VecDeque::from([(0, start)]);
     while let Some((index, world)) = queue.pop_front() {
-        for events in world.choices() {
+        assert!(seen.len() < 200_000, "the domain is not tiny");
+        for events in world.choices(domain) {
             let mut next = world.clone();
             if let Err(invariant) = next.step(events, domain) {
                 broken
@@ -358,6 +305,8 @@ type Key = (
     (bool, u32, u32),
     Vec<u32>,
     BTreeSet<Vec<u32>>,
+    (u32, u32, Option<IoKind>),
+    Vec<(TenantId, i64, bool)>,
 );
 
 impl<S: System> World<S> {
@@ -369,10 +318,24 @@ impl<S: System> World<S> {
             recent,
             self.unserved.clone(),
             self.computed.clone(),
+            (
+                self.parked,
+                self.cancelled,
+                self.late.as_ref().map(|unit| unit.kind.clone()),
+            ),
+            self.accounts(),
         )
     }
 
-    fn choices(&self) -> Vec<Events> {
+    /// Levels above the clock; of no account where there is one tenant.
+    fn accounts(&self) -> Vec<(TenantId, i64, bool)> {
+        let accounts = self.charged.iter().filter(|_| self.charged.len() > 1);
+        accounts
+            .map(|(&tenant, &(charged, waited))| (tenant, (charged - self.clock).max(0), waited))
+            .collect()
+    }
+
+    fn choices(&self, domain: &Domain) -> Vec<Events> {
         let mask = |test: fn(&Life) -> bool| {
             self.lives
                 .iter()
@@ -382,33 +345,44 @@ impl<S: System> World<S> {
         };
         let coming = mask(|life| *life == Life::Coming);
         let busy = mask(|life| matches!(life, Life::Decode { ready: false, .. }));
+        let decoding = mask(|life| matches!(life, Life::Decode { .. }));
         let live = mask(|life| !matches!(life, Life::Coming | Life::Gone));
+        let none = |arrive, ready| Events {
+            arrive,
+            ready,
+            park: None,
+            cancel: None,
+            cancel_in_flight: None,
+            io: IoEnd::Done,
+        };
+        let may_cancel = self.cancelled < domain.cancels;
         let mut choices = Vec::new();
         for arrive in subsets(coming) {
             for ready in subsets(busy) {
-                choices.push(Events {
-                    arrive,
-                    ready,
-                    cancel: None,
-                    cancel_in_flight: None,
-                });
-                for i in members(live) {
+                let none = none(arrive, ready);
+                choices.push(none);
+                for i in members(live).filter(|_| may_cancel) {
+                    let cancel = Some(i);
+                    choices.push(Events { cancel, ..none });
+                }
+                for i in members(live | arrive).filter(|_| may_cancel) {
+                    let cancel_in_flight = Some(i);
                     choices.push(Events {
-                        arrive,
-                        ready,
-                        cancel: Some(i),
-                        cancel_in_flight: None,
+                        cancel_in_flight,
+                        ..none
                     });
                 }
-                for i in members(live | arrive) {
-                    choices.push(Events {
-                        arrive,
-                        ready,
-                        cancel: None,
-                        cancel_in_flight: Some(i),
-                    });
+                // A client stops reading when it was told something.
+                for i in members(decoding).filter(|_| domain.parks) {
+                    let park = Some(i);
+                    choices.push(Events { park, ..none });
                 }
             }
+        }
+        if domain.stored.iter().any(|&stored| stored > 0) {
+            let ends = [IoEnd::Short, IoEnd::Late];
+            let with = |events: Events| ends.map(|io| Events { io, ..events });
+            choices.extend(choices.clone().into_iter().flat_map(with));
         }
         choices
     }
@@ -417,8 +391,13 @@ impl<S: System> World<S> {
     fn step(&mut self, events: Events, domain: &Domain) -> Result<(), &'static str> {
         for i in members(events.arrive) {
             self.lives[i] = Life::Prefill { computed: 0 };
-            self.system
-                .add(i as SeqId, &domain.prompts[i], domain.answers[i]);
+            self.system.add(i as SeqId, domain);
+        }
+        if let Some(i) = events.park {
+            self.parked ^= 1 << i;
+            self.unserved[i] = 0;
+            self.passed_over &= !(1 << i);
+            self.system.park(i as SeqId, self.parked & 1 << i != 0);
         }
         for i in members(events.ready) {
             if let Life::Decode { ready, .. } = &mut self.lives[i] {
@@ -428,8 +407,13 @@ impl<S: System> World<S> {
         }
         if let Some(i) = events.cancel {
             self.system.cancel(i as SeqId);
+            self.cancelled += 1;
             self.remove(i);
         }
+        if let Some(unit) = self.late.take() {
+            self.end_io(unit, events.io, domain);
+        }
+        self.begin_accounts(domain);
         let Some(plan) = self.system.plan() else {
             let repeated = std::mem::replace(&mut self.waited_twice, true);
             return if repeated {
@@ -442,15 +426,22 @@ impl<S: System> World<S> {
         self.check(&plan, domain)?;
         if let Some(i) = events.cancel_in_flight {
             self.system.cancel(i as SeqId);
+            self.cancelled += 1;
         }
-        if !plan.decode.is_empty() || !plan.prefill.is_empty() {
+        if let Some(unit) = plan.io.clone() {
+            self.end_io(unit, events.io, domain);
+        }
+        if !is_empty(&plan) {
             self.system.complete(&plan)?;
         }
+        self.charge(&plan, domain);
         self.advance(&plan, domain);
         if let Some(i) = events.cancel_in_flight {
             self.remove(i);
         }
-        let gone = |&i: &usize| self.lives[i] == Life::Gone;
+        // Whoever is being loaded stays until that is over.
+        let loading = self.loading();
+        let gone = |&i: &usize| self.lives[i] == Life::Gone && loading != Some(i);
         if (0..self.lives.len())
             .filter(gone)
             .any(|i| self.system.alive(i as SeqId))
@@ -460,7 +451,121 @@ impl<S: System> World<S> {
         Ok(())
     }
 
+    /// The sequence whose load is late.
+    fn loading(&self) -> Option<usize> {
+        match self.late.as_ref()?.kind {
+            IoKind::Load { id, .. } => Some(id as usize),
+            IoKind::Save { .. } => None,
+        }
+    }
+
+    fn end_io(&mut self, unit: IoUnit, end: IoEnd, domain: &Domain) {
+        let (load, asked) = match &unit.kind {
+            IoKind::Load {
+                id,
+                start_block,
+                blocks,
+            } => (Some((*id as usize, *start_block)), *blocks),
+            IoKind::Save { blocks } => (None, blocks.len() as u32),
+        };
+        let done = match end {
+            IoEnd::Done => asked,
+            IoEnd::Short => asked - 1,
+            IoEnd::Late => {
+                self.late = Some(unit);
+                return;
+            }
+        };
+        self.system.io_done(unit.unit_no, done);
+        let Some((i, start_block)) = load else {
+            return;
+        };
+        // As the system was told.
+        self.add_charge(domain.tenants[i], 1000);
+        let end = (start_block + done) * domain.block_tokens;
+        // Also for others, when its own client is gone.
+        self.note_computed(i, end, domain);
+        if let Life::Prefill { computed } = &mut self.lives[i] {
+            *computed = end;
+        }
+    }
+
+    fn note_computed(&mut self, i: usize, end: u32, domain: &Domain) {
+        for k in 1..=end / domain.block_tokens {
+            self.computed
+                .insert(domain.prompts[i][..(k * domain.block_tokens) as usize].to_vec());
+        }
+    }
+
+    /// Who begins to wait starts level with those that did.
+    fn begin_accounts(&mut self, domain: &Domain) {
+        let mut waiting = BTreeSet::new();
+        for i in 0..self.lives.len() {
+            let prompt = matches!(self.lives[i], Life::Prefill { .. });
+            if prompt && self.parked & 1 << i == 0 {
+                waiting.insert(domain.tenants[i]);
+                self.charged.entry(domain.tenants[i]).or_default();
+            }
+        }
+        let mut least = None;
+        for (tenant, (charged, waited)) in &mut self.charged {
+            let waits = waiting.contains(tenant);
+            if waits && !*waited {
+                *charged = (*charged).max(self.clock);
+            }
+            *waited = waits;
+            if waits {
+                least = Some(least.map_or(*charged, |least: i64| least.min(*charged)));
+            }
+        }
+        self.clock = self.clock.max(least.unwrap_or(self.clock));
+    }
+
+    fn add_charge(&mut self, tenant: TenantId, time: i64) {
+        self.charged.entry(tenant).or_default().0 += time;
+    }
+
+    /// The decode rows share the intercept of a decode step, the ranges what there is beside it.
+    fn charge(&mut self, plan: &Step, domain: &Domain) {
+        let (rows, ranges) = (plan.decode.len() as i64, plan.prefill.len() as i64);
+        for &id in &plan.decode {
+            self.add_charge(domain.tenants[id as usize], 2000 / rows + 1000);
+        }
+        let intercept = if rows > 0 { 1000 } else { 2000 };
+        for range in &plan.prefill {
+            let cost = intercept / ranges + 1000 * i64::from(range.tokens);
+            self.add_charge(domain.tenants[range.id as usize], cost);
+        }
+    }
+
+    /// I7: no tenant is given prompt tokens while another that was charged less has a prompt that could run and gets none.
+    fn check_tenants(&self, plan: &Step, domain: &Domain) -> Result<(), &'static str> {
+        let mut given: BTreeSet<TenantId> = BTreeSet::new();
+        for range in &plan.prefill {
+            given.insert(domain.tenants[range.id as usize]);
+        }
+        let io = plan.io.as_ref().or(self.late.as_ref());
+        let has_load = |i: usize| domain.stored[i] > 0 && io.is_some();
+        for i in 0..self.lives.len() {
+            let tenant = domain.tenants[i];
+            let runnable = matches!(self.lives[i], Life::Prefill { .. })
+                && self.parked & 1 << i == 0
+                && self.system.resident(i as SeqId)
+                && !has_load(i);
+            if !runnable || given.contains(&tenant) {
+                continue;
+            }
+            let mine = self.charged[&tenant].0;
+            // A tenth of a µs is rounding.
+            if given.iter().any(|other| self.charged[other].0 > mine + 100) {
+                return Err("I7 a tenant that was served less is passed over");
+            }
+        }
+        Ok(())
+    }
+
     fn remove(&mut self, i: usize) {
+        self.parked &= !(1 << i);
         self.lives[i] = Life::Gone;
         self.unserved[i] = 0;
         self.passed_over &= !(1 << i);
@@ -473,15 +578,25 @@ impl<S: System> World<S> {
                     && self.system.resident(i as SeqId)
             })
             .collect();
-        let prompts = |i: &usize| resident[*i] && matches!(self.lives[*i], Life::Prefill { .. });
-        let ready = |i: &usize| matches!(self.lives[*i], Life::Decode { ready: true, .. });
+        let reads = |i: usize| self.parked & 1 << i == 0;
+        let loading = self.loading();
+        let waits_for_io =
+            |i: usize| loading == Some(i) || self.late.is_some() && domain.stored[i] > 0;
+        let prompts = |i: &usize| {
+            resident[*i]
+                && reads(*i)
+                && !waits_for_io(*i)
+                && matches!(self.lives[*i], Life::Prefill { .. })
+        };
+        let ready =
+            |i: &usize| reads(*i) && matches!(self.lives[*i], Life::Decode { ready: true, .. });
         let all = 0..self.lives.len();
         let prefilling = all.clone().any(|i| prompts(&i));
         let ready: Vec<usize> = all.clone().filter(ready).collect();
         let ready_mask = ready.iter().fold(0, |mask, i| mask | 1 << i);
         let active = all
             .clone()
-            .any(|i| matches!(self.lives[i], Life::Decode { .. }));
+            .any(|i| reads(i) && matches!(self.lives[i], Life::Decode { .. }));
 
         for &id in &plan.decode {
             if !ready.contains(&(id as usize)) {
@@ -489,15 +604,22 @@ impl<S: System> World<S> {
             }
         }
         for range in &plan.prefill {
+            if loading == Some(range.id as usize) || !reads(range.id as usize) {
+                return Err("I6 a sequence that cannot prefill is in the plan");
+            }
             self.check_range(*range, domain)?;
         }
-        if plan.decode.is_empty() && plan.prefill.is_empty() && (prefilling || !ready.is_empty()) {
+        if plan.io.is_some() && self.late.is_some() {
+            return Err("two I/O units at once");
+        }
+        self.check_tenants(plan, domain)?;
+        if is_empty(plan) && (prefilling || !ready.is_empty()) {
             return Err("I5 idle with runnable work");
         }
         if !domain.mixes && !plan.decode.is_empty() && !plan.prefill.is_empty() {
             return Err("a mixed step on a backend that cannot mix");
         }
-        let prompts_only = plan.decode.is_empty() && !plan.prefill.is_empty();
+        let prompts_only = plan.decode.is_empty() && !is_empty(plan);
         if domain.mixes && prompts_only && !ready.is_empty() {
             return Err("I1 a step of prompts only while a decoder is ready");
         }
@@ -505,10 +627,17 @@ impl<S: System> World<S> {
             return Err("I1 two steps of prompts only over the same ready decoder");
         }
         self.passed_over = if prompts_only { ready_mask } else { 0 };
-        if active && step_us(plan) > self.limit_us(domain, ready.len()) {
+        if active && step_us(plan) + io_us(plan) > self.limit_us(domain, ready.len()) {
             return Err("I2 a step longer than the stall bound");
         }
-        self.without_prefill = if prefilling && plan.prefill.is_empty() {
+        let loads = matches!(
+            plan.io,
+            Some(IoUnit {
+                kind: IoKind::Load { .. },
+                ..
+            })
+        );
+        self.without_prefill = if prefilling && plan.prefill.is_empty() && !loads {
             self.without_prefill + 1
         } else {
             0
@@ -581,10 +710,7 @@ impl<S: System> World<S> {
         for range in &plan.prefill {
             let i = range.id as usize;
             let end = range.start + range.tokens;
-            for k in 1..=end / domain.block_tokens {
-                self.computed
-                    .insert(domain.prompts[i][..(k * domain.block_tokens) as usize].to_vec());
-            }
+            self.note_computed(i, end, domain);
             self.lives[i] = Life::Prefill { computed: end };
             if range.last {
                 self.emit(i, 1, domain);
@@ -603,7 +729,30 @@ impl<S: System> World<S> {
     }
 }
 
+fn is_empty(plan: &Step) -> bool {
+    plan.decode.is_empty() && plan.prefill.is_empty() && plan.io.is_none()
+}
+
+/// Load and save units cost 1 µs and 1 µs a block.
+const IO: IoCost = IoCost {
+    unit: micros(1),
+    block: micros(1),
+};
+
+/// Expected time of the I/O unit.
+fn io_us(plan: &Step) -> i64 {
+    match plan.io.as_ref().map(|unit| &unit.kind) {
+        None => 0,
+        Some(IoKind::Load { blocks, .. }) => 1 + i64::from(*blocks),
+        Some(IoKind::Save { blocks }) => 1 + blocks.len() as i64,
+    }
+}
+
+/// Expected time of the forward pass.
 fn step_us(plan: &Step) -> i64 {
+    if plan.decode.is_empty() && plan.prefill.is_empty() {
+        return 0;
+    }
     let mut shape = Shape {
         rows: plan.decode.len() as u32,
         ..Shape::default()
@@ -626,6 +775,10 @@ fn domain(mixes: bool, patience: u32) -> Domain {
     Domain {
         prompts: vec![vec![1; 7], vec![2; 3], vec![3; 5]],
         answers: vec![3, 3, 2],
+        tenants: vec![0; 4],
+        stored: vec![0; 4],
+        parks: false,
+        cancels: u32::MAX,
         mixes,
         patience,
         t_stall: 7,
@@ -644,6 +797,8 @@ fn scheduler(mixes: bool, share: Option<u32>, wait_us: u64) -> Scheduler {
         prefill_share_permille: share,
         wait_us,
         mode: if mixes { Mode::Mix } else { Mode::HandOff },
+        load_cost: IO,
+        save_cost: IO,
         cost: COST,
         fixed_cost: true,
         ..Config::new(8, 64, 64)
@@ -760,6 +915,121 @@ fn shared_blocks_keep_the_invariants() {
     };
     let hand_off = Scheduler::new(tight(scheduler(false, Some(500), 0).config));
     holds("hand-off, share ½, shared blocks", hand_off, &domain);
+}
+
+/// Four sequences of two tenants in three slots, one client that leaves, clients that stop reading.
+fn tenants(mixes: bool, patience: u32) -> (Domain, Scheduler) {
+    let domain = Domain {
+        prompts: vec![vec![1; 4], vec![2; 2], vec![3; 3], vec![4; 1]],
+        answers: vec![2, 1, 2, 1],
+        tenants: vec![7, 7, 9, 9],
+        parks: true,
+        cancels: 1,
+        ..domain(mixes, patience)
+    };
+    let config = Config {
+        slots: 3,
+        ..scheduler(mixes, (!mixes).then_some(500), 0).config
+    };
+    (domain, Scheduler::new(config))
+}
+
+#[test]
+fn tenants_and_parked_clients_keep_the_invariants() {
+    let (domain, system) = tenants(true, 4);
+    holds("mix, tenants, parks", system, &domain);
+    let (domain, system) = tenants(false, 9);
+    holds("hand-off, share ½, tenants, parks", system, &domain);
+}
+
+/// A prompt of which the store has a part, one that shares blocks with it and one that does not; units that fail or are
+/// late, full blocks that are saved, a client that leaves.
+fn store(mixes: bool, patience: u32) -> (Domain, Scheduler) {
+    let domain = Domain {
+        prompts: vec![vec![1; 5], vec![1, 1, 1, 2], vec![3; 3]],
+        answers: vec![1, 2, 2],
+        tenants: vec![7, 9, 9],
+        stored: vec![4, 0, 0],
+        cancels: 1,
+        block_tokens: 2,
+        ..domain(mixes, patience)
+    };
+    let config = Config {
+        slots: 2,
+        blocks: 8,
+        block_tokens: 2,
+        save: true,
+        ..scheduler(mixes, (!mixes).then_some(500), 0).config
+    };
+    (domain, Scheduler::new(config))
+}
+
+#[test]
+fn loads_and_saves_keep_the_invariants() {
+    let (domain, system) = store(true, 4);
+    holds("mix, store", system, &domain);
+    let (domain, system) = store(false, 9);
+    holds("hand-off, share ½, store", system, &domain);
+}
+
+/// A scheduler that takes two tenants for one.
+#[derive(Debug, Clone)]
+struct OneTenant(Scheduler);
+
+impl System for OneTenant {
+    fn add(&mut self, id: SeqId, domain: &Domain) {
+        let tenants = vec![0; domain.tenants.len()];
+        let domain = Domain {
+            tenants,
+            ..domain.clone()
+        };
+        System::add(&mut self.0, id, &domain);
+    }
+
+    fn cancel(&mut self, id: SeqId) {
+        System::cancel(&mut self.0, id);
+    }
+
+    fn ready(&mut self, id: SeqId) {
+        System::ready(&mut self.0, id);
+    }
+
+    fn plan(&mut self) -> Option<Step> {
+        System::plan(&mut self.0)
+    }
+
+    fn complete(&mut self, step: &Step) -> Result<(), &'static str> {
+        System::complete(&mut self.0, step)
+    }
+
+    fn resident(&self, id: SeqId) -> bool {
+        self.0.resident(id)
+    }
+
+    fn alive(&self, id: SeqId) -> bool {
+        self.0.alive(id)
+    }
+
+    fn key(&self) -> Vec<u64> {
+        self.0.key()
+    }
+}
+
+#[test]
+fn tenants_treated_as_one_are_caught() {
+    let domain = Domain {
+        prompts: vec![vec![1; 7], vec![2; 6], vec![3; 6]],
+        tenants: vec![1, 1, 2],
+        cancels: 0,
+        ..domain(true, 3)
+    };
+    holds("mix, two tenants", scheduler(true, None, 0), &domain);
+    let report = explore(OneTenant(scheduler(true, None, 0)), &domain);
+    assert!(
+        report
+            .broken
+            .contains_key("I7 a tenant that was served less is passed over")
+    );
 }
 
 #[test]
