@@ -598,26 +598,10 @@ impl<S: System> World<S> {
             .clone()
             .any(|i| reads(i) && matches!(self.lives[i], Life::Decode { .. }));
 
-        for &id in &plan.decode {
-            if !ready.contains(&(id as usize)) {
-                return Err("I6 a sequence that cannot decode is in the plan");
-            }
-        }
-        for range in &plan.prefill {
-            if loading == Some(range.id as usize) || !reads(range.id as usize) {
-                return Err("I6 a sequence that cannot prefill is in the plan");
-            }
-            self.check_range(*range, domain)?;
-        }
-        if plan.io.is_some() && self.late.is_some() {
-            return Err("two I/O units at once");
-        }
+        self.check_members(plan, &ready, domain)?;
         self.check_tenants(plan, domain)?;
         if is_empty(plan) && (prefilling || !ready.is_empty()) {
             return Err("I5 idle with runnable work");
-        }
-        if !domain.mixes && !plan.decode.is_empty() && !plan.prefill.is_empty() {
-            return Err("a mixed step on a backend that cannot mix");
         }
         let prompts_only = plan.decode.is_empty() && !is_empty(plan);
         if domain.mixes && prompts_only && !ready.is_empty() {
@@ -651,6 +635,34 @@ impl<S: System> World<S> {
             if self.unserved[i] > domain.patience {
                 return Err("I2 a ready decoder is not served");
             }
+        }
+        Ok(())
+    }
+
+    /// Whoever is in the plan may be, and what it does is possible.
+    fn check_members(
+        &self,
+        plan: &Step,
+        ready: &[usize],
+        domain: &Domain,
+    ) -> Result<(), &'static str> {
+        for &id in &plan.decode {
+            if !ready.contains(&(id as usize)) {
+                return Err("I6 a sequence that cannot decode is in the plan");
+            }
+        }
+        for range in &plan.prefill {
+            let parked = self.parked & 1 << range.id != 0;
+            if self.loading() == Some(range.id as usize) || parked {
+                return Err("I6 a sequence that cannot prefill is in the plan");
+            }
+            self.check_range(*range, domain)?;
+        }
+        if plan.io.is_some() && self.late.is_some() {
+            return Err("two I/O units at once");
+        }
+        if !domain.mixes && !plan.decode.is_empty() && !plan.prefill.is_empty() {
+            return Err("a mixed step on a backend that cannot mix");
         }
         Ok(())
     }
