@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
-pub(crate) use probe::{ProbeArgs, StallArgs};
+pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
 
 /// A local LLM inference server that keeps every answer flowing.
 #[derive(Debug, Parser)]

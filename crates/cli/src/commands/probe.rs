@@ -13,6 +13,7 @@ mod sse;
 mod stall;
 mod stall_report;
 mod target;
+mod tenants;
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +36,11 @@ struct Report {
 
 pub(crate) fn run(args: &ProbeArgs) -> Result<()> {
     let mut target = Target::open(args)?;
-    let report = stalls(&mut target, args)?;
+    let report = if args.tenants.tenants.is_some() {
+        tenants(&mut target, args)?
+    } else {
+        stalls(&mut target, args)?
+    };
     if let (Some(path), Some(svg)) = (&args.svg, &report.svg) {
         write(path, svg)?;
     }
@@ -98,6 +103,30 @@ fn stalls(target: &mut Target, args: &ProbeArgs) -> Result<Report> {
     json.as_object_mut()
         .expect("made as an object")
         .extend(results);
+    Ok(Report {
+        json,
+        text,
+        svg,
+        void,
+    })
+}
+
+fn tenants(target: &mut Target, args: &ProbeArgs) -> Result<Report> {
+    let run = tenants::run(target, &args.tenants)?;
+    let svg = args
+        .svg
+        .is_some()
+        .then(|| tenants::figure(&run))
+        .transpose()?;
+    let mut json =
+        json!({"mode": "tenants", "seconds": args.tenants.seconds, "hog": args.tenants.hog});
+    let (text, void) = match run.shares() {
+        Ok(shares) => {
+            json["shares"] = serde_json::to_value(&shares)?;
+            (shares.table(), None)
+        }
+        Err(why) => (String::new(), Some(why)),
+    };
     Ok(Report {
         json,
         text,

@@ -16,7 +16,6 @@ pub(super) struct Answer {
     pub(super) usage: Option<Usage>,
     /// HTTP status, if there was an answer at all.
     pub(super) status: Option<u16>,
-    pub(super) retry_after_s: Option<u64>,
     /// The probe ended it before the server did.
     pub(super) stopped: bool,
     /// Why it is not an answer.
@@ -40,7 +39,6 @@ impl Answer {
             tokens: Vec::new(),
             usage: None,
             status: recording.status,
-            retry_after_s: recording.retry_after_s,
             stopped: recording.stopped,
             failure: recording.broken.clone(),
         };

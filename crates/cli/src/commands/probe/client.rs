@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use ureq::Agent;
 use ureq::http::header;
 
@@ -49,8 +50,14 @@ pub(super) struct Recording {
 #[derive(Debug)]
 pub(super) struct Running {
     thread: JoinHandle<Recording>,
-    live: Arc<Live>,
+    line: Line,
+}
+
+/// Connections of one client, which another thread can watch and end.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
     agent: Agent,
+    live: Arc<Live>,
 }
 
 #[derive(Debug, Default)]
@@ -60,34 +67,21 @@ struct Live {
 }
 
 impl Endpoint {
-    /// An agent without a proxy, whose connections can all be ended at once.
-    pub(super) fn agent() -> Agent {
-        let config = Agent::config_builder()
-            .proxy(None)
-            .http_status_as_error(false)
-            .user_agent(concat!("andante-probe/", env!("CARGO_PKG_VERSION")));
-        config.build().into()
-    }
-
     /// Starts a thread that sends `body` and records the answer.
     pub(super) fn start(&self, body: String, tenant: Option<String>) -> Result<Running> {
-        let (agent, live) = (Self::agent(), Arc::new(Live::default()));
-        let (endpoint, reading, shown) = (self.clone(), agent.clone(), Arc::clone(&live));
+        let line = Line::new();
+        let (endpoint, reading) = (self.clone(), line.clone());
         let thread = thread::Builder::new()
             .name("probe-stream".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || endpoint.record(&reading, &body, tenant.as_deref(), &shown))
+            .spawn(move || endpoint.record(&reading, &body, tenant.as_deref()))
             .context("cannot start a thread")?;
-        Ok(Running {
-            thread,
-            live,
-            agent,
-        })
+        Ok(Running { thread, line })
     }
 
-    /// A document of the server, if it has one: for what is not a stream.
-    pub(super) fn get(&self, agent: &Agent, path: &str) -> Result<serde_json::Value> {
-        let mut request = agent.get(format!("{}{path}", self.base));
+    /// A JSON document of the server.
+    pub(super) fn get(&self, line: &Line, path: &str) -> Result<Value> {
+        let mut request = line.agent.get(format!("{}{path}", self.base));
         if let Some(key) = &self.key {
             request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
         }
@@ -95,14 +89,16 @@ impl Endpoint {
             .call()
             .with_context(|| format!("cannot reach {}", self.base))?;
         if !answer.status().is_success() {
-            anyhow::bail!("{path} answers {}", answer.status());
+            bail!("{path} answers {}", answer.status());
         }
         let text = answer.body_mut().read_to_string()?;
         serde_json::from_str(&text).with_context(|| format!("{path} is not JSON"))
     }
 
-    fn record(&self, agent: &Agent, body: &str, tenant: Option<&str>, live: &Live) -> Recording {
-        let mut request = agent
+    /// Sends `body` and records the answer, in this thread.
+    pub(super) fn record(&self, line: &Line, body: &str, tenant: Option<&str>) -> Recording {
+        let mut request = line
+            .agent
             .post(format!("{}{}", self.base, self.path))
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "text/event-stream");
@@ -129,12 +125,12 @@ impl Endpoint {
                 recording.retry_after_s = retry_after
                     .and_then(|value| value.to_str().ok())
                     .and_then(|seconds| seconds.parse().ok());
-                recording.read(answer.into_body().into_reader(), live);
+                recording.read(answer.into_body().into_reader(), &line.live);
             }
             Err(error) => recording.broken = Some(error.to_string()),
         }
         recording.ended = Instant::now();
-        recording.stopped = live.stopped.load(Ordering::Acquire);
+        recording.stopped = line.is_stopped();
         if recording.stopped {
             recording.broken = None;
         }
@@ -165,10 +161,36 @@ impl Recording {
     }
 }
 
+impl Line {
+    /// Without a proxy, since what stands between is not what is measured; and with a new connection for every request,
+    /// since an old one may be closed by the server at any time.
+    pub(super) fn new() -> Self {
+        let config = Agent::config_builder()
+            .proxy(None)
+            .max_idle_connections(0)
+            .http_status_as_error(false)
+            .user_agent(concat!("andante-probe/", env!("CARGO_PKG_VERSION")));
+        Self {
+            agent: config.build().into(),
+            live: Arc::default(),
+        }
+    }
+
+    /// Ends all connections, now and later, which cancels the requests.
+    pub(super) fn stop(&self) {
+        self.live.stopped.store(true, Ordering::Release);
+        self.agent.clone().shutdown();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.live.stopped.load(Ordering::Acquire)
+    }
+}
+
 impl Running {
     /// Events so far; comments count as events here.
     pub(super) fn events(&self) -> usize {
-        self.live.events.load(Ordering::Acquire)
+        self.line.live.events.load(Ordering::Acquire)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -195,8 +217,7 @@ impl Running {
     /// Ends the connection, which cancels the request, and gives what has come.
     pub(super) fn stop(self) -> Recording {
         if !self.has_ended() {
-            self.live.stopped.store(true, Ordering::Release);
-            self.agent.shutdown();
+            self.line.stop();
         }
         self.thread
             .join()

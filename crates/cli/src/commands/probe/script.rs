@@ -26,8 +26,12 @@ pub(super) fn serve(script: impl Fn(&Request, &mut Reply) + Send + Sync + 'stati
         for stream in listener.incoming() {
             let (stream, script) = (stream.unwrap(), Arc::clone(&script));
             thread::spawn(move || {
-                if let Some(request) = read(&stream) {
-                    script(&request, &mut Reply(stream));
+                let Some(request) = read(&stream) else { return };
+                let mut reply = Reply(stream);
+                if request.path == "/v1/models" {
+                    reply.whole("200 OK", "{\"data\":[{\"id\":\"scripted\"}]}");
+                } else {
+                    script(&request, &mut reply);
                 }
             });
         }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::client::{Endpoint, Running};
+use super::client::{Endpoint, Line, Running};
 use super::prompt::Prompts;
 use crate::args::ProbeArgs;
 
@@ -153,6 +153,6 @@ impl Target {
 
 /// Some servers insist on a name, and some list none.
 fn first_model(endpoint: &Endpoint) -> Option<String> {
-    let list: Value = endpoint.get(&Endpoint::agent(), "/v1/models").ok()?;
+    let list: Value = endpoint.get(&Line::new(), "/v1/models").ok()?;
     Some(list["data"][0]["id"].as_str()?.to_owned())
 }

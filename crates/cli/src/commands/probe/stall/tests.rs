@@ -243,6 +243,7 @@ fn a_server_of_text_only_is_asked_with_text() {
         "/v1/completions, prompts as text, answers may end by themselves"
     );
     let body: serde_json::Value = serde_json::from_str(&target.body(100, 1)).unwrap();
+    assert_eq!(body["model"], "scripted");
     assert_eq!(body["prompt"].as_str().unwrap().split(' ').count(), 50);
 }
 

@@ -22,7 +22,6 @@ fn answer(start: Instant, sent_ms: u64, tokens_ms: &[u64]) -> Answer {
         tokens: tokens_ms.iter().map(at).collect(),
         usage: None,
         status: Some(200),
-        retry_after_s: None,
         stopped: false,
         failure: None,
     }
