@@ -11,6 +11,7 @@ mod output;
 mod plot;
 mod progress;
 mod session;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -81,15 +81,15 @@ impl Default for CostModel {
 
 /// What a step holds, as far as its duration depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// R: decode rows.
-    pub(crate) rows: u32,
+    pub rows: u32,
     /// Σctx: their contexts.
-    pub(crate) context: u64,
+    pub context: u64,
     /// P: prefill tokens.
-    pub(crate) tokens: u64,
+    pub tokens: u64,
     /// Σq(p+(q+1)/2): tokens attended to by them.
-    pub(crate) attended: u64,
+    pub attended: u64,
 }
 
 /// The kinds of steps that have an intercept of their own.
@@ -102,7 +102,7 @@ pub(crate) enum Regime {
 
 impl Shape {
     /// Adds `tokens` tokens of a prompt from position `start`.
-    pub(crate) fn add_range(&mut self, start: u32, tokens: u32) {
+    pub fn add_range(&mut self, start: u32, tokens: u32) {
         self.tokens += u64::from(tokens);
         self.attended += attended(start, tokens);
     }
@@ -124,7 +124,7 @@ fn attended(start: u32, tokens: u32) -> u64 {
 
 impl CostModel {
     /// T̂ in whole µs, rounded down.
-    pub(crate) fn step_us(&self, shape: Shape) -> i64 {
+    pub fn step_us(&self, shape: Shape) -> i64 {
         self.regime_us(shape.regime(), shape)
     }
 

@@ -22,7 +22,7 @@ mod step;
 mod tenants;
 
 pub use config::{Config, Mode, Profile};
-pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, micros, nanos};
+pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, Shape, micros, nanos};
 pub use log::{Entry, LOG_MAGIC, LogError, Planned, Replayed, replay};
 pub use scheduler::Scheduler;
 pub use stats::{BlockStats, StallLimit, Stats, TenantStats, Violations};
