@@ -3,9 +3,10 @@
 
 use proptest::prelude::*;
 
-use super::world::{Event, Machine, World};
+use super::world::{Arrival, Event, Machine, World, progresses};
 use crate::config::{Config, Mode};
-use crate::cost::{CostModel, FRACTION_BITS, Fixed, Regime, micros, nanos};
+use crate::cost::{CostModel, FRACTION_BITS, Fixed, IoCost, Regime, micros, nanos};
+use crate::step::{Priority, TenantId};
 
 /// One client: when it comes, with what, and what it does later (µs after its arrival).
 #[derive(Debug, Clone)]
@@ -20,6 +21,9 @@ struct Client {
     cancel_us: Option<u64>,
     park_us: Option<(u64, u64)>,
     fail_us: Option<u64>,
+    tenant: TenantId,
+    priority: Priority,
+    stored: u32,
 }
 
 fn client() -> impl Strategy<Value = Client> {
@@ -36,8 +40,20 @@ fn client() -> impl Strategy<Value = Client> {
         1..12u32,
         prop::bool::weighted(0.8),
     );
-    (times, texts).prop_map(
-        |((arrival_us, cancel_us, park_us, fail_us), (text, common, own, answer, cache))| Client {
+    let whose = (
+        0..3u64,
+        prop::sample::select(Priority::ALL.to_vec()),
+        prop_oneof![2 => Just(0), 1 => 0..60u32],
+    );
+    (times, texts, whose).prop_map(
+        |(
+            (arrival_us, cancel_us, park_us, fail_us),
+            (text, common, own, answer, cache),
+            (tenant, priority, stored),
+        )| Client {
+            tenant,
+            priority,
+            stored,
             arrival_us,
             text,
             common,
@@ -89,14 +105,23 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![Just(0), Just(500u32)],
     );
     let mode = prop_oneof![Just(Mode::Mix), Just(Mode::HandOff)];
-    (numbers, times, shares, mode).prop_map(
+    let more = (
+        prop_oneof![Just(u32::MAX), 1..3u32],
+        prop::collection::btree_map(0..3u64, 100..5000u32, 0..3),
+        prop::bool::ANY,
+    );
+    (numbers, times, shares, mode, more).prop_map(
         |(
             (slots, block_tokens, blocks, q_min, q_max),
             (t_stall_us, t_idle_us, wait_us),
             (oldest, share, efficiency),
             mode,
+            (tenant_slots, tenant_weights, save),
         )| {
             Config {
+                tenant_slots,
+                tenant_weights,
+                save,
                 t_stall_us,
                 t_idle_us,
                 q_min: q_min.min(q_max),
@@ -117,8 +142,24 @@ fn machine() -> impl Strategy<Value = Machine> {
     let noise = prop_oneof![Just(0), Just(200u64)];
     let spikes = prop_oneof![Just(0), Just(20u64)];
     let tau = prop_oneof![Just(0), Just(7u64), Just(50u64)];
-    (cost(), noise, spikes, tau, 1..u64::MAX).prop_map(
-        |(cost, noise_permille, spike_every, tau_us, seed)| Machine {
+    let io = (
+        (0..30u32, 0..20u32),
+        prop_oneof![Just(0), Just(4u64)],
+        prop_oneof![Just(0), Just(4u64)],
+    );
+    (cost(), (noise, spikes, tau), io, 1..u64::MAX).prop_map(
+        |(
+            cost,
+            (noise_permille, spike_every, tau_us),
+            ((unit, block), io_fails_every, io_late_every),
+            seed,
+        )| Machine {
+            io: IoCost {
+                unit: micros(unit),
+                block: micros(block),
+            },
+            io_fails_every,
+            io_late_every,
             cost,
             noise_permille,
             spike_every,
@@ -143,12 +184,15 @@ fn world(config: &Config, machine: &Machine, clients: &[Client]) -> World {
         let id = u64::from(id);
         world.at(
             at,
-            Event::Arrive {
+            Event::Arrive(Arrival {
                 id,
                 prompt,
                 answer: client.answer,
                 cache: client.cache,
-            },
+                tenant: client.tenant,
+                priority: client.priority,
+                stored: client.stored,
+            }),
         );
         client
             .cancel_us
@@ -174,7 +218,7 @@ fn check_patience(world: &World) {
         world
             .log
             .iter()
-            .filter(|ran| ran.step.prefill.is_empty() && ran.prompts > 0)
+            .filter(|ran| !progresses(&ran.step) && ran.prompts > 0)
     };
     let shortest = decode_only()
         .map(|ran| ran.true_us.cast_signed())
@@ -200,7 +244,7 @@ fn check_patience(world: &World) {
     let most = 1 + debt / (share * shortest) + 1;
     let mut waited = 0;
     for ran in &world.log {
-        waited = if ran.step.prefill.is_empty() && ran.prompts > 0 {
+        waited = if !progresses(&ran.step) && ran.prompts > 0 {
             waited + 1
         } else {
             0
@@ -227,7 +271,11 @@ proptest! {
         errors in prop::array::uniform7(100..10_000i64),
         clients in clients(),
     ) {
-        let config = Config { cost: wrong(machine.cost, errors), ..config };
+        let io = IoCost {
+            unit: machine.io.unit * errors[0] / 1000,
+            block: machine.io.block * errors[1] / 1000,
+        };
+        let config = Config { cost: wrong(machine.cost, errors), load_cost: io, save_cost: io, ..config };
         let mut first = world(&config, &machine, &clients);
         first.run();
         first.check_log();
@@ -247,8 +295,9 @@ proptest! {
     /// I2 with an exact model: a contended step with a prompt fits T_stall, or says that the floor did not.
     #[test]
     fn exact_costs_keep_the_stall_bound(config in config(), machine in machine(), clients in clients()) {
-        let machine = Machine { noise_permille: 0, spike_every: 0, ..machine };
-        let config = Config { cost: machine.cost, fixed_cost: true, ..config };
+        let machine = Machine { noise_permille: 0, spike_every: 0, io_late_every: 0, ..machine };
+        let io = machine.io;
+        let config = Config { cost: machine.cost, load_cost: io, save_cost: io, fixed_cost: true, ..config };
         let mut world = world(&config, &machine, &clients);
         world.run();
         for ran in &world.log {

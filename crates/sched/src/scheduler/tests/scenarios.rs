@@ -1,12 +1,15 @@
 //! Known failures of other schedulers, each replayed in virtual time and held to a bound. The F-numbers name, where there
-//! is one, the public report: F1, F2 antirez/ds4 600 and 601, F6 FreeToken 483, F7 mlxcel 1011, F9 omlx 3726, F10 vLLM
-//! 21495, F12 imp 1643, F13 llama.cpp 29175, F14 ds4 827, F16 vLLM fork 733, F18 llama.cpp 15008, F19 llama.cpp 24496,
-//! F20 ik_llama.cpp 1929.
+//! is one, the public report: F1, F2, F3 antirez/ds4 600 and 601, F4, F5 SGLang 32549 and 40443, F6 FreeToken 483, F7
+//! mlxcel 1011, F9 omlx 3726, F10 vLLM 21495, F12 imp 1643, F13 llama.cpp 29175, F14 ds4 827, F16 vLLM fork 733, F18
+//! llama.cpp 15008, F19 llama.cpp 24496, F20 ik_llama.cpp 1929, F21 vLLM 46283, F25 Layr 381, F26 ds4 1069 and 765, F27
+//! llama.cpp 28139. F22 to F24 are the engine's, F28 is the probe's.
 
-use super::world::{Event, Machine, Ran, World};
-use crate::config::{Config, Mode};
-use crate::cost::{CostModel, fixed, micros, nanos};
-use crate::step::{Admission, Plan, SeqId};
+use super::super::Scheduler;
+use super::world::{Arrival, Event, Machine, Ran, World, progresses};
+use crate::config::{Config, Mode, Profile};
+use crate::cost::{CostModel, IoCost, fixed, micros, nanos};
+use crate::stats::StallLimit;
+use crate::step::{Admission, IoKind, IoUnit, Plan, Priority, SeqId};
 
 const MS: u64 = 1000;
 const SECOND: u64 = 1000 * MS;
@@ -135,6 +138,108 @@ fn f2_a_finished_prompt_decodes_before_the_next_prompt_goes_on() {
         );
         assert!(next - last <= within);
     }
+}
+
+/// 1 GiB comes from the store while two clients are being answered: in pieces, each planned for, none of which breaks the
+/// bound, and the blocks that a computed prompt leaves behind are saved in time that is left.
+#[test]
+fn f3_loading_and_saving_keep_the_stall_bound() {
+    for base in [mix(), hand_off()] {
+        let stall = base.t_stall_us;
+        let block = IoCost {
+            unit: micros(500),
+            block: micros(1_500),
+        };
+        let config = Config {
+            save: true,
+            load_cost: block,
+            save_cost: block,
+            ..base
+        };
+        let machine = Machine {
+            io: block,
+            ..Machine::exact(config.cost)
+        };
+        let mut world = World::new(config, machine);
+        world.arrive(0, 0, 100, 2000);
+        world.arrive(0, 1, 3000, 2000);
+        let stored = Arrival {
+            id: 2,
+            prompt: (0..16_384).collect(),
+            answer: 4,
+            cache: true,
+            stored: 16_000,
+            ..Arrival::default()
+        };
+        world.at(8 * SECOND, Event::Arrive(stored));
+        world.run();
+        world.check_log();
+        let stats = world.scheduler.stats();
+        assert_eq!((stats.loaded_tokens, stats.io_failures), (16_000, 0));
+        // What it did not load it computed: 24 full blocks.
+        assert_eq!(stats.saved_blocks, 24);
+        let loads = world
+            .log
+            .iter()
+            .filter(|ran| progresses(&ran.step) && ran.step.io.is_some());
+        let contended: Vec<_> = loads.filter(|ran| ran.step.contended).collect();
+        assert!(contended.len() > 5, "it was in pieces");
+        for ran in &contended {
+            assert!(ran.true_us <= stall || ran.step.floor_limited, "{ran:?}");
+        }
+        let between = match world.scheduler.config.mode {
+            Mode::Mix => stall,
+            Mode::HandOff => stall + 80 * MS,
+        };
+        let gaps = |id: SeqId| {
+            let tokens = world.tokens[&id].windows(2);
+            tokens
+                .filter(|pair| pair[0] > 8 * SECOND)
+                .map(|pair| pair[1] - pair[0])
+                .max()
+        };
+        assert!(
+            gaps(0) <= Some(between) && gaps(1) <= Some(between),
+            "{:?}",
+            (gaps(0), gaps(1))
+        );
+    }
+}
+
+/// 360 requests a minute of 3,000 to 6,000 tokens and long answers: more than the machine can do. The decoders run in every
+/// step; what suffers is the wait for a first token.
+#[test]
+fn f4_overload_slows_first_tokens_and_not_answers() {
+    let mut world = world(mix());
+    for id in 0..180 {
+        world.arrive(id * SECOND / 6, id, 3000 + (id as u32 * 997) % 3000, 100);
+    }
+    world.run();
+    world.check_log();
+    assert!((0..180).all(|id| world.max_gap(id) <= 60 * MS));
+    let decode_steps = world.log.iter().filter(|ran| !ran.step.decode.is_empty());
+    assert!(decode_steps.count() * 100 >= world.log.len() * 99);
+    assert!(world.ttft(179) > 10 * SECOND, "it was too much");
+}
+
+/// Eight prompts of 256k tokens one after the other: with a share σ for prefill, a stream keeps at least 1 − σ of its speed.
+#[test]
+fn f5_a_stream_keeps_its_share_of_speed() {
+    let config = Config {
+        prefill_share_permille: Some(500),
+        blocks: 200_000,
+        ..mix()
+    };
+    let mut world = world(config);
+    world.arrive(0, 0, 100, 4000);
+    for id in 1..=8 {
+        world.arrive(SECOND, id, 256_000, 2);
+    }
+    world.run_until(60 * SECOND);
+    let tokens = world.tokens[&0].iter().filter(|&&at| at > SECOND).count() as u64;
+    // Alone a step takes 8.1 ms.
+    assert!(tokens >= 59 * SECOND / (2 * 8_200), "{tokens}");
+    assert!(world.log.iter().filter(|ran| progresses(&ran.step)).count() > 100);
 }
 
 #[test]
@@ -485,6 +590,301 @@ fn f20_a_cancel_touches_only_its_own_sequence() {
     assert!(!with.tokens.contains_key(&2) && without.tokens.contains_key(&2));
     assert_eq!(with.tokens[&0], without.tokens[&0]);
     assert_eq!(with.tokens[&1], without.tokens[&1]);
+}
+
+/// The client of a prompt that is being loaded leaves, and the store is late: the blocks stay until it has answered, nothing
+/// else is loaded in between, and then everything is free.
+#[test]
+fn f21_a_load_of_a_gone_client_keeps_its_blocks_until_it_ends() {
+    let config = Config {
+        load_cost: IoCost {
+            unit: 0,
+            block: micros(100),
+        },
+        ..mix()
+    };
+    let mut scheduler = Scheduler::new(config);
+    let prompt: Vec<u32> = (0..1000).collect();
+    let stored = |id| Admission {
+        stored: 960,
+        ..Admission::new(id, &prompt[id as usize..], 4)
+    };
+    scheduler.add(stored(0)).unwrap();
+    let Plan::Step(step) = scheduler.plan(0) else {
+        panic!("there is a prompt");
+    };
+    let (step_no, unit) = (step.step_no, step.io.clone().expect("it is loaded"));
+    assert!(step.prefill.is_empty());
+    scheduler.complete(step_no, 0, &[]).unwrap();
+    assert!(scheduler.cancel(0));
+    assert!(!scheduler.cancel(0), "it is gone already");
+    scheduler.add(stored(1)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(scheduler.plan(0), Plan::Idle, "one unit at a time");
+        assert!(scheduler.stats().blocks.used > 0);
+    }
+    assert!(!scheduler.io_done(unit.unit_no + 1, 1, 1));
+    assert!(scheduler.io_done(unit.unit_no, 0, 1));
+    assert!(!scheduler.io_done(unit.unit_no, 0, 1));
+    assert_eq!(
+        (scheduler.stats().blocks.used, scheduler.stats().resident),
+        (0, 1)
+    );
+    let Plan::Step(step) = scheduler.plan(0) else {
+        panic!("the next one has its turn");
+    };
+    assert!(matches!(
+        step.io,
+        Some(IoUnit {
+            kind: IoKind::Load { id: 1, .. },
+            ..
+        })
+    ));
+}
+
+/// Whatever the estimate says, an idle machine takes what fits its memory.
+#[test]
+fn f25_nothing_is_refused_for_an_estimate() {
+    let hopeless = CostModel {
+        token: micros(1_000_000),
+        ..dense()
+    };
+    let config = Config {
+        cost: hopeless,
+        fixed_cost: false,
+        max_queue: 1000,
+        ..mix()
+    };
+    let mut world = World::new(config, Machine::exact(dense()));
+    for id in 0..1000 {
+        world.arrive(id * 50 * MS, id, 500, 2);
+    }
+    world.run();
+    assert!(world.refused.is_empty());
+    assert_eq!(world.ended.len(), 1000);
+}
+
+/// A conversation, a side request that shares only its system prompt, and the conversation again: nothing of it is lost.
+#[test]
+fn f26_a_side_request_takes_nothing_from_a_conversation() {
+    let config = Config {
+        slots: 2,
+        blocks: 1600,
+        ..mix()
+    };
+    let mut world = world(config);
+    let system = || 0..2000;
+    let arrival = |id, prompt: Vec<u32>| {
+        Event::Arrive(Arrival {
+            id,
+            prompt,
+            answer: 10,
+            cache: true,
+            ..Arrival::default()
+        })
+    };
+    let conversation: Vec<u32> = system().chain(100_000..110_000).collect();
+    world.at(0, arrival(0, conversation.clone()));
+    world.at(
+        10 * SECOND,
+        arrival(1, system().chain(200_000..200_500).collect()),
+    );
+    let more = conversation.iter().copied().chain(300_000..300_100);
+    world.at(20 * SECOND, arrival(2, more.collect()));
+    world.run();
+    let computed = |id| -> u32 {
+        let ranges = world.log.iter().flat_map(|ran| &ran.step.prefill);
+        ranges
+            .filter(|range| range.id == id)
+            .map(|range| range.tokens)
+            .sum()
+    };
+    assert_eq!((computed(0), computed(1), computed(2)), (12_000, 500, 100));
+}
+
+/// Whichever slot is free, the cache is asked.
+#[test]
+fn f27_every_slot_finds_the_cache() {
+    let mut world = world(mix());
+    let prompt: Vec<u32> = (0..1601).collect();
+    for id in 0..40 {
+        let arrival = Arrival {
+            id,
+            prompt: prompt.clone(),
+            answer: 1 + id as u32 % 30,
+            cache: true,
+            ..Arrival::default()
+        };
+        world.at(id * 300 * MS, Event::Arrive(arrival));
+    }
+    world.run();
+    let tokens: u32 = world
+        .log
+        .iter()
+        .flat_map(|ran| &ran.step.prefill)
+        .map(|r| r.tokens)
+        .sum();
+    assert_eq!(tokens, 1601 + 39);
+}
+
+/// Three equal tenants with more prompts than the machine can do, one with ten times as many: over every second in which all
+/// have work waiting, Jain's index of their service is at least 0.95.
+#[test]
+fn a_tenant_with_ten_times_the_load_gets_a_third() {
+    for config in [mix(), hand_off()] {
+        let window = if config.mode == Mode::Mix {
+            2 * SECOND
+        } else {
+            60 * SECOND
+        };
+        let end = 20 * window;
+        let mut world = world(Config {
+            max_queue: 10_000,
+            ..config
+        });
+        let mut id = 0;
+        for round in 0..end / (window / 4) {
+            for (tenant, count) in [(1, 40), (2, 4), (3, 4)] {
+                for _ in 0..count {
+                    let arrival = Arrival {
+                        id,
+                        prompt: vec![id as u32; 1000 + (id as usize * 37) % 3000],
+                        answer: 20 + (id as u32 * 13) % 30,
+                        tenant,
+                        ..Arrival::default()
+                    };
+                    world.at(round * window / 4, Event::Arrive(arrival));
+                    id += 1;
+                }
+            }
+        }
+        let service = |world: &World| -> Vec<u64> {
+            world.scheduler.tenants().map(|t| t.service_us).collect()
+        };
+        // A window to fill the slots.
+        world.run_until(window);
+        let mut before = service(&world);
+        for k in 2..20 {
+            world.run_until(k * window);
+            assert!(
+                world.scheduler.tenants().all(|tenant| tenant.queued > 0),
+                "all wait"
+            );
+            let now = service(&world);
+            let spent: Vec<f64> = now
+                .iter()
+                .zip(&before)
+                .map(|(a, b)| (a - b) as f64)
+                .collect();
+            let sum: f64 = spent.iter().sum();
+            let jain = sum * sum / (3.0 * spent.iter().map(|x| x * x).sum::<f64>());
+            assert!(jain >= 0.95, "{jain}: {spent:?}");
+            before = now;
+        }
+    }
+}
+
+/// A low priority gets its quarter of a normal one's service, and is not starved.
+#[test]
+fn priorities_are_weights() {
+    let mut world = world(Config {
+        max_queue: 10_000,
+        slots: 4,
+        ..mix()
+    });
+    for id in 0..600 {
+        let arrival = Arrival {
+            id,
+            prompt: vec![id as u32; 2000],
+            answer: 2,
+            priority: Priority::ALL[id as usize % 3],
+            ..Arrival::default()
+        };
+        world.at(0, Event::Arrive(arrival));
+    }
+    world.run_until(30 * SECOND);
+    let done = |priority: u64| world.ended.keys().filter(|&&id| id % 3 == priority).count() as f64;
+    let (low, normal, high) = (done(0), done(1), done(2));
+    assert!(low >= 4.0, "{low}");
+    assert!((normal / low - 4.0).abs() < 1.5, "{normal} to {low}");
+    assert!((high / normal - 4.0).abs() < 1.5, "{high} to {normal}");
+}
+
+/// On a machine with slow decode steps the bound follows them, when it may; else it is said what can be kept, and why.
+#[test]
+fn a_bound_that_cannot_be_kept_is_said_or_follows() {
+    let slow = CostModel {
+        decode: micros(120_000),
+        prefill: micros(120_000),
+        mixed: micros(121_000),
+        ..dense()
+    };
+    let config = |stall_auto| Config {
+        t_stall_us: 100 * MS,
+        stall_auto,
+        cost: slow,
+        fixed_cost: false,
+        ..mix()
+    };
+    let run = |config: Config| {
+        let mut world = World::new(config, Machine::exact(slow));
+        world.arrive(0, 0, 100, 200);
+        world.arrive(0, 1, 100, 200);
+        world.arrive(5 * SECOND, 2, 20_000, 4);
+        world.run();
+        world.scheduler.stats()
+    };
+    let asked = run(config(false));
+    assert_eq!(asked.stall_us, 100 * MS);
+    let (kept, limit) = asked.stall_kept.expect("100 ms are too few");
+    assert!((120 * MS..200 * MS).contains(&kept), "{kept}");
+    assert_eq!(limit, StallLimit::Floor);
+    let auto = run(config(true));
+    assert!(
+        (470 * MS..500 * MS).contains(&auto.stall_us),
+        "{}",
+        auto.stall_us
+    );
+    assert_eq!(auto.stall_kept, None);
+    let mut alone = World::new(config(false), Machine::exact(slow));
+    alone.arrive(0, 0, 100, 200);
+    alone.run();
+    assert!(matches!(
+        alone.scheduler.stats().stall_kept,
+        Some((_, StallLimit::Decode))
+    ));
+}
+
+/// `Strict` breaks no bound that single tokens can keep, whatever they cost together; `Batch` has none.
+#[test]
+fn profiles_say_which_promise_yields() {
+    let run = |profile| {
+        let config = Config {
+            efficiency_permille: 500,
+            ..mix()
+        };
+        let machine = Machine::exact(CostModel {
+            mixed: micros(50_000),
+            ..dense()
+        });
+        let config = Config {
+            cost: machine.cost,
+            ..config
+        }
+        .with_profile(profile);
+        let mut world = World::new(config, machine);
+        world.arrive(0, 0, 100, 400);
+        world.arrive(SECOND, 1, 30_000, 4);
+        world.run();
+        (world.max_gap(0), world.ttft(1))
+    };
+    let [interactive, batch, strict] =
+        [Profile::Interactive, Profile::Batch, Profile::Strict].map(run);
+    assert!(
+        strict.0 <= 60 * MS && interactive.0 > 60 * MS,
+        "{strict:?} {interactive:?}"
+    );
+    assert!(batch.0 > 500 * MS && batch.1 < interactive.1 && interactive.1 < strict.1);
 }
 
 /// A small model on two CPU cores, started with the default guess of costs and measured with noise: two clients stream, a

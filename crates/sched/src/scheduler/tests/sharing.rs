@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::super::Scheduler;
-use super::world::{Event, Machine, World};
+use super::world::{Arrival, Event, Machine, World};
 use crate::config::Config;
 use crate::cost::{CostModel, micros};
 use crate::step::{Admission, Outcome, Plan, SeqId};
@@ -133,12 +133,13 @@ fn equal_prompts_at_once_are_computed_once() {
     for id in 0..5 {
         world.at(
             0,
-            Event::Arrive {
+            Event::Arrive(Arrival {
                 id,
                 prompt: prompt.clone(),
                 answer: 3,
                 cache: true,
-            },
+                ..Arrival::default()
+            }),
         );
     }
     world.run();
@@ -158,12 +159,13 @@ fn a_follower_goes_on_when_its_leader_leaves() {
     for id in 0..2 {
         world.at(
             0,
-            Event::Arrive {
+            Event::Arrive(Arrival {
                 id,
                 prompt: prompt.clone(),
                 answer: 3,
                 cache: true,
-            },
+                ..Arrival::default()
+            }),
         );
     }
     world.at(100, Event::Cancel(0));
@@ -182,31 +184,34 @@ fn a_short_prompt_lends_its_rank_to_the_one_it_waits_for() {
     // The oldest has nothing to do with the others.
     world.at(
         0,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 9,
             prompt: vec![7; 900],
             answer: 2,
             cache: false,
-        },
+            ..Arrival::default()
+        }),
     );
     let long: Vec<u32> = (0..800).collect();
     world.at(
         0,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 0,
             prompt: long.clone(),
             answer: 2,
             cache: true,
-        },
+            ..Arrival::default()
+        }),
     );
     world.at(
         0,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 1,
             prompt: long[..41].to_vec(),
             answer: 2,
             cache: true,
-        },
+            ..Arrival::default()
+        }),
     );
     world.run();
     assert!(
@@ -234,22 +239,24 @@ fn a_cancelled_prompt_leaves_what_it_has_computed() {
     let prompt: Vec<u32> = (0..200).collect();
     world.at(
         0,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 0,
             prompt: prompt.clone(),
             answer: 3,
             cache: true,
-        },
+            ..Arrival::default()
+        }),
     );
     world.at(130, Event::Cancel(0));
     world.at(
         500,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 1,
             prompt,
             answer: 3,
             cache: true,
-        },
+            ..Arrival::default()
+        }),
     );
     world.run();
     // Three steps of 50 tokens, the third one in flight when the cancel came.
@@ -262,22 +269,24 @@ fn a_failed_row_leaves_nothing_of_its_step() {
     let prompt: Vec<u32> = (0..200).collect();
     world.at(
         0,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 0,
             prompt: prompt.clone(),
             answer: 3,
             cache: true,
-        },
+            ..Arrival::default()
+        }),
     );
     world.at(70, Event::Fail(0));
     world.at(
         500,
-        Event::Arrive {
+        Event::Arrive(Arrival {
             id: 1,
             prompt,
             answer: 3,
             cache: true,
-        },
+            ..Arrival::default()
+        }),
     );
     world.run();
     assert_eq!(world.scheduler.stats().failed, 1);

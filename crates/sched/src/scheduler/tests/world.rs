@@ -4,18 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::Scheduler;
 use crate::config::{Config, Mode};
-use crate::cost::{CostModel, Shape};
-use crate::sequence::Phase;
-use crate::step::{Admission, Outcome, Plan, SeqId, Step};
+use crate::cost::{CostModel, FRACTION_BITS, IoCost, Shape};
+use crate::sequence::{Phase, Sequence};
+use crate::step::{Admission, IoKind, IoUnit, Outcome, Plan, Priority, SeqId, Step, TenantId};
 
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    Arrive {
-        id: SeqId,
-        prompt: Vec<u32>,
-        answer: u32,
-        cache: bool,
-    },
+    Arrive(Arrival),
     Cancel(SeqId),
     Park(SeqId),
     Unpark(SeqId),
@@ -23,6 +18,23 @@ pub(super) enum Event {
     Fail(SeqId),
     /// Async sampling brings its token.
     Sampled(SeqId),
+    /// The store brings what it was late with.
+    IoDone {
+        unit: IoUnit,
+        done: u32,
+    },
+}
+
+/// A request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Arrival {
+    pub(super) id: SeqId,
+    pub(super) prompt: Vec<u32>,
+    pub(super) answer: u32,
+    pub(super) cache: bool,
+    pub(super) tenant: TenantId,
+    pub(super) priority: Priority,
+    pub(super) stored: u32,
 }
 
 /// What the machine really does.
@@ -35,6 +47,12 @@ pub(super) struct Machine {
     pub(super) spike_every: u64,
     /// Time from a step's end to its tokens, µs.
     pub(super) tau_us: u64,
+    /// What the store costs, for loads and for saves.
+    pub(super) io: IoCost,
+    /// One I/O unit in so many fails half-way; 0: never.
+    pub(super) io_fails_every: u64,
+    /// One I/O unit in so many ends long after its step; 0: never.
+    pub(super) io_late_every: u64,
     pub(super) seed: u64,
 }
 
@@ -45,19 +63,39 @@ impl Machine {
             noise_permille: 0,
             spike_every: 0,
             tau_us: 0,
+            io: IoCost::default(),
+            io_fails_every: 0,
+            io_late_every: 0,
             seed: 1,
         }
     }
 
+    /// Whether what happens every so often happens now.
+    fn happens(&mut self, every: u64) -> bool {
+        every > 0 && self.random().is_multiple_of(every)
+    }
+
     fn elapsed_us(&mut self, shape: Shape) -> u64 {
-        let exact = self.cost.step_us(shape).max(1).cast_unsigned();
-        let spike = if self.spike_every > 0 && self.random().is_multiple_of(self.spike_every) {
+        let exact = self.pass_us(shape).max(1);
+        let spike = if self.happens(self.spike_every) {
             10
         } else {
             1
         };
         let noise = 1000 - self.noise_permille + self.random() % (2 * self.noise_permille + 1);
         (exact * noise / 1000).max(1) * spike
+    }
+
+    /// What a forward pass takes; one without rows is none.
+    fn pass_us(&self, shape: Shape) -> u64 {
+        if shape == Shape::default() {
+            return 0;
+        }
+        self.cost.step_us(shape).cast_unsigned()
+    }
+
+    fn io_us(&self, unit: &IoUnit) -> u64 {
+        (self.io.units(blocks_of(unit)) >> FRACTION_BITS).cast_unsigned()
     }
 
     /// xorshift64*
@@ -133,16 +171,13 @@ impl World {
 
     /// A prompt of `len` tokens that shares nothing with others.
     pub(super) fn arrive(&mut self, time_us: u64, id: SeqId, len: u32, answer: u32) {
-        let prompt = vec![id as u32; len as usize];
-        self.at(
-            time_us,
-            Event::Arrive {
-                id,
-                prompt,
-                answer,
-                cache: false,
-            },
-        );
+        let arrival = Arrival {
+            id,
+            prompt: vec![id as u32; len as usize],
+            answer,
+            ..Arrival::default()
+        };
+        self.at(time_us, Event::Arrive(arrival));
     }
 
     /// Runs until nothing is left to do.
@@ -184,11 +219,15 @@ impl World {
 
     /// Ready decoders and prompts that could run.
     fn runnable(&self) -> (u32, u32) {
+        let waits_for_io = |sequence: &Sequence| {
+            sequence.loading
+                || self.scheduler.outstanding.is_some()
+                    && sequence.loadable(self.scheduler.config.block_tokens) > 0
+        };
         let residents = || {
-            self.scheduler
-                .residents
-                .iter()
-                .filter(|sequence| !sequence.parked && !sequence.draining)
+            self.scheduler.residents.iter().filter(|sequence| {
+                !sequence.parked && !sequence.draining && !waits_for_io(sequence)
+            })
         };
         let count = |phase| {
             residents()
@@ -211,16 +250,16 @@ impl World {
 
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Arrive {
-                id,
-                prompt,
-                answer,
-                cache,
-            } => {
-                match self.scheduler.add(Admission {
-                    cache,
-                    ..Admission::new(id, &prompt, answer)
-                }) {
+            Event::Arrive(arrival) => {
+                let Arrival { id, answer, .. } = arrival;
+                let added = self.scheduler.add(Admission {
+                    cache: arrival.cache,
+                    tenant: arrival.tenant,
+                    priority: arrival.priority,
+                    stored: arrival.stored,
+                    ..Admission::new(id, &arrival.prompt, answer)
+                });
+                match added {
                     Ok(()) => assert!(self.arrived.insert(id, self.now).is_none()),
                     Err(_) => self.refused.push(id),
                 }
@@ -233,6 +272,7 @@ impl World {
             Event::Park(id) => drop(self.scheduler.park(id)),
             Event::Unpark(id) => drop(self.scheduler.unpark(id)),
             Event::Fail(id) => drop(self.failing.insert(id)),
+            Event::IoDone { unit, done } => self.end_io(&unit, done, 1),
             Event::Sampled(id) => {
                 if self.scheduler.sampled(id, Outcome::Token(id as u32)) {
                     self.emit(id, !self.scheduler.places.contains_key(&id));
@@ -283,11 +323,24 @@ impl World {
     fn execute(&mut self, step: Step) {
         let shape = self.shape(&step);
         let (ready, prompts) = self.runnable();
-        let elapsed_us = self.machine.elapsed_us(shape);
-        let true_us = self.machine.cost.step_us(shape).cast_unsigned();
+        let mut elapsed_us = if shape == Shape::default() {
+            0
+        } else {
+            self.machine.elapsed_us(shape)
+        };
+        let mut true_us = self.machine.pass_us(shape);
+        let pass_us = elapsed_us;
         let start_us = self.now;
+        if let Some(unit) = &step.io {
+            let io_us = self.machine.io_us(unit);
+            elapsed_us += io_us;
+            true_us += io_us;
+        }
         self.now += elapsed_us;
         self.cancel_in_flight();
+        if let Some(unit) = &step.io {
+            self.run_io(unit);
+        }
         let outcomes = self.outcomes(&step);
         self.touch_kv(&step, &outcomes);
         assert!(
@@ -298,7 +351,7 @@ impl World {
         );
         let ended = self
             .scheduler
-            .complete(step.step_no, elapsed_us, &outcomes)
+            .complete(step.step_no, pass_us, &outcomes)
             .expect("in flight")
             .to_vec();
         assert!(
@@ -334,6 +387,67 @@ impl World {
         });
     }
 
+    /// Runs the I/O unit of a step: it is done, fails half-way or is late.
+    fn run_io(&mut self, unit: &IoUnit) {
+        if let IoKind::Save { blocks } = &unit.kind {
+            self.check_saved(blocks);
+        }
+        let asked = blocks_of(unit);
+        let done = if self.machine.happens(self.machine.io_fails_every) {
+            (self.machine.random() % u64::from(asked)) as u32
+        } else {
+            asked
+        };
+        if self.machine.happens(self.machine.io_late_every) {
+            let unit = unit.clone();
+            let after = 1 + self.machine.random() % 500;
+            self.at(self.now + after, Event::IoDone { unit, done });
+        } else {
+            self.end_io(unit, done, self.machine.io_us(unit));
+        }
+    }
+
+    /// What is loaded is the right KV.
+    fn end_io(&mut self, unit: &IoUnit, done: u32, elapsed_us: u64) {
+        let block_tokens = self.scheduler.config.block_tokens as usize;
+        if let IoKind::Load {
+            id, start_block, ..
+        } = unit.kind
+            && !self.kv.is_empty()
+        {
+            let tokens = self.scheduler.tokens(id).expect("its blocks are kept");
+            let table = self.scheduler.block_table(id).expect("its blocks are kept");
+            let digests = digests(tokens);
+            let start = start_block as usize * block_tokens;
+            for position in start..start + done as usize * block_tokens {
+                let block = table[position / block_tokens] as usize;
+                self.kv[block * block_tokens + position % block_tokens] = digests[position];
+            }
+        }
+        assert!(!self.scheduler.io_done(unit.unit_no + 1, done, 1), "I8");
+        assert!(self.scheduler.io_done(unit.unit_no, done, elapsed_us));
+        assert!(!self.scheduler.io_done(unit.unit_no, done, 1), "I8");
+    }
+
+    /// What goes to the store under a name has the content of that name.
+    fn check_saved(&self, blocks: &[u32]) {
+        let block_tokens = self.scheduler.config.block_tokens as usize;
+        for &block in blocks.iter().filter(|_| !self.kv.is_empty()) {
+            let mut tokens = Vec::new();
+            let mut next = Some(block);
+            while let Some(block) = next {
+                let (parent, content) = self.scheduler.block_content(block).expect("indexed");
+                tokens.splice(0..0, content.iter().copied());
+                next = parent;
+            }
+            let held = block as usize * block_tokens;
+            assert_eq!(
+                self.kv[held..held + block_tokens],
+                digests(&tokens)[tokens.len() - block_tokens..]
+            );
+        }
+    }
+
     /// Every row reads the KV of all tokens before it and writes its own.
     fn touch_kv(&mut self, step: &Step, outcomes: &[Outcome]) {
         if self.kv.is_empty() {
@@ -358,11 +472,7 @@ impl World {
                 .block_table(id)
                 .expect("planned sequences live");
             let block_tokens = self.scheduler.config.block_tokens as usize;
-            let mut digest = 1;
-            for (position, &token) in tokens.iter().enumerate() {
-                digest = (digest ^ u64::from(token) ^ 0xabcd)
-                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
-                    .rotate_left(23);
+            for (position, digest) in digests(tokens).into_iter().enumerate() {
                 let slot = &mut self.kv[table[position / block_tokens] as usize * block_tokens
                     + position % block_tokens];
                 if position < start {
@@ -447,7 +557,7 @@ impl World {
         for ran in &self.log {
             let step = &ran.step;
             assert!(
-                !step.decode.is_empty() || !step.prefill.is_empty(),
+                !step.decode.is_empty() || !step.prefill.is_empty() || step.io.is_some(),
                 "F16 an empty step"
             );
             let prompts_only = step.decode.is_empty();
@@ -469,7 +579,7 @@ impl World {
                 if prompts_only { 0 } else { ran.ready as usize },
                 "all ready decoders run"
             );
-            without_prefill = if step.prefill.is_empty() && ran.prompts > 0 {
+            without_prefill = if !progresses(step) && ran.prompts > 0 {
                 without_prefill + 1
             } else {
                 0
@@ -481,4 +591,28 @@ impl World {
             assert!(tokens <= config.q_max);
         }
     }
+}
+
+/// Whether a step brings a prompt on.
+pub(super) fn progresses(step: &Step) -> bool {
+    let loads = |unit: &IoUnit| matches!(unit.kind, IoKind::Load { .. });
+    !step.prefill.is_empty() || step.io.as_ref().is_some_and(loads)
+}
+
+fn blocks_of(unit: &IoUnit) -> u32 {
+    match &unit.kind {
+        IoKind::Load { blocks, .. } => *blocks,
+        IoKind::Save { blocks } => blocks.len() as u32,
+    }
+}
+
+/// What the KV of each token depends on: the tokens up to its own.
+fn digests(tokens: &[u32]) -> Vec<u64> {
+    let next = |digest: &mut u64, &token: &u32| {
+        *digest = (*digest ^ u64::from(token) ^ 0xabcd)
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .rotate_left(23);
+        Some(*digest)
+    };
+    tokens.iter().scan(1, next).collect()
 }
