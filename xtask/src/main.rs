@@ -1,7 +1,9 @@
 //! Repository chores: `cargo xtask ci` is the one test command, for people and for CI.
 #![forbid(unsafe_code)]
 
+mod bench_stalls;
 mod ci;
+mod peers;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -11,14 +13,17 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   ci      format, clippy, tidy, all tests, docs: what must pass before a change lands
   tidy    only the repository's own rules
+  bench-stalls [--rounds N] [--sessions N] [--threads N] [--long TOKENS]
+          builds llama-server and andante, probes both by turns, prints the ratios that are to hold
 ";
 
 #[expect(clippy::print_stderr, reason = "a command-line tool talks to its user")]
 fn main() -> ExitCode {
-    let command = std::env::args().nth(1);
-    let result = match command.as_deref() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.first().map(String::as_str) {
         Some("ci") => ci::run(&root()),
         Some("tidy") => tidy::run(&root()),
+        Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

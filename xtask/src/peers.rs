@@ -1,0 +1,101 @@
+//! Other servers to measure against, built once into `target/peers`.
+//!
+//! llama-server comes from the source distribution of the Python package `llama-cpp-python`, which carries llama.cpp;
+//! CMake and Ninja come as Python packages too, so Python, pip, tar and a C++ compiler are all that must be there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+const PACKAGE: &str = "llama-cpp-python";
+const VERSION: &str = "0.3.36";
+
+/// The path of llama-server, built now if it is not there yet.
+pub(crate) fn llama_server(root: &Path) -> Result<PathBuf> {
+    let folder = root.join("target/peers");
+    let source = folder.join(format!("llama_cpp_python-{VERSION}/vendor/llama.cpp"));
+    let program = source.join("build/bin/llama-server");
+    if program.is_file() {
+        return Ok(program);
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let tools = folder.join("venv/bin");
+    run(Command::new("python3")
+        .args(["-m", "venv"])
+        .arg(folder.join("venv")))?;
+    run(Command::new(tools.join("pip")).args(["install", "--quiet", "cmake", "ninja"]))?;
+    if !source.is_dir() {
+        // Only this package as source: its build needs others, and those may come built.
+        run(Command::new(tools.join("pip"))
+            .args([
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--no-binary",
+                PACKAGE,
+                "--dest",
+            ])
+            .arg(&folder)
+            .arg(format!("{PACKAGE}=={VERSION}")))?;
+        run(Command::new("tar")
+            .arg("xzf")
+            .arg(folder.join(format!("llama_cpp_python-{VERSION}.tar.gz")))
+            .arg("-C")
+            .arg(&folder))?;
+    }
+    let flags = compiler_flags();
+    run(Command::new(tools.join("cmake"))
+        .args(["-G", "Ninja", "-B", "build"])
+        .args(SETTINGS)
+        .arg(format!(
+            "-DCMAKE_MAKE_PROGRAM={}",
+            tools.join("ninja").display()
+        ))
+        .arg(format!("-DCMAKE_C_FLAGS={flags}"))
+        .arg(format!("-DCMAKE_CXX_FLAGS={flags}"))
+        .current_dir(&source))?;
+    run(Command::new(tools.join("cmake"))
+        .args(["--build", "build", "--target", "llama-server", "--parallel"])
+        .current_dir(&source))?;
+    if !program.is_file() {
+        bail!("the build made no {}", program.display());
+    }
+    Ok(program)
+}
+
+/// A release build for this machine, without the parts that need other libraries.
+const SETTINGS: [&str; 9] = [
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=ON",
+    "-DBUILD_SHARED_LIBS=OFF",
+    "-DLLAMA_CURL=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_TOOLS=ON",
+    "-DLLAMA_BUILD_SERVER=ON",
+];
+
+/// llama.cpp's AMX code faults at its first tile on some virtual machines that report AMX, so it is left out.
+fn compiler_flags() -> &'static str {
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if processor.contains("amx_tile") {
+        "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+    } else {
+        ""
+    }
+}
+
+/// Runs a command that talks to the user itself.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {program}"))?;
+    if !status.success() {
+        bail!("{program} failed ({status})");
+    }
+    Ok(())
+}
