@@ -1,6 +1,7 @@
 //! The command line: every option, its meaning and its default.
 
 mod probe;
+mod simulate;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
+pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
 
 /// A local LLM inference server that keeps every answer flowing.
 #[derive(Debug, Parser)]
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Measure what clients of any OpenAI-compatible server see: stalls, waiting times, shares
     Probe(ProbeArgs),
+    /// Replay a trace of requests, or a recorded run, under any policy in virtual time
+    Simulate(SimulateArgs),
 }
 
 /// Which model, and how it is computed.

@@ -7,4 +7,5 @@ pub(crate) mod probe;
 pub(crate) mod pull;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod simulate;
 pub(crate) mod tokens;

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Simulate(args) => commands::simulate::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
         Command::Tokens(args) => commands::tokens::run(&args),
         Command::Run(args) => commands::run::run(&args),

@@ -1,0 +1,134 @@
+//! Options of `simulate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Mode;
+use crate::commands::simulate::policy::Choice;
+
+/// Options of `simulate`.
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// Trace: CSV with TIMESTAMP,ContextTokens,GeneratedTokens, JSON lines with timestamp, input_length, output_length and
+    /// hash_ids, or a scheduling log of `andante serve --record`
+    pub(crate) trace: PathBuf,
+    /// ours, prefill-first, decode-first, alternate or mixed; `mixed:512` gives the chunk in tokens, `ours:60` the stall
+    /// bound in ms [default: ours, prefill-first:8192, mixed:2048 and mixed:512, or what a log recorded]
+    #[arg(short, long, value_name = "POLICY", value_delimiter = ',')]
+    pub(crate) policy: Vec<Choice>,
+    /// Repeat the recorded run of a scheduling log and compare every plan, even if policies are given
+    #[arg(long)]
+    pub(crate) replay: bool,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) scheduler: SchedulerArgs,
+    /// Longest wait for a first token, in milliseconds, that is still good
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    pub(crate) slo_ttft_ms: u32,
+    /// Longest time between two tokens, in milliseconds, that is still good
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) slo_gap_ms: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw steps, gaps and TTFT against length into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Which of the trace's requests come, and when.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct LoadArgs {
+    /// Only the first requests
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Leave out prompts of more tokens
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_prompt: Option<u32>,
+    /// Stretch the time between arrivals; below 1 the load is higher
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_scale)]
+    pub(crate) time_scale: f64,
+}
+
+/// What a step costs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct MachineArgs {
+    /// Cost model: a100, or a JSON file with decode_us, prefill_us, mixed_us, token_us, attend_us, context_us and row_us
+    #[arg(long, value_name = "NAME|FILE", default_value = "a100")]
+    pub(crate) cost: String,
+    /// Take the cost model that this running server has fitted
+    #[arg(long, value_name = "URL", conflicts_with = "cost")]
+    pub(crate) cost_from: Option<String>,
+    /// Let steps deviate from it at random by up to so many percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..100))]
+    pub(crate) noise: u32,
+    /// Start of the random numbers
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seed: u64,
+    /// Let our scheduler learn the costs, as a server does, instead of knowing them
+    #[arg(long)]
+    pub(crate) fit: bool,
+}
+
+/// How the policies are set.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Scheduler")]
+pub(crate) struct SchedulerArgs {
+    /// Sequences computed at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) slots: u32,
+    /// Chunk of the other policies in tokens, where it is not given with the policy
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) chunk: u32,
+    /// Ours: longest step while an answer is being generated
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) max_stall_ms: u32,
+    /// Ours: longest step while only prompts are processed
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    pub(crate) max_idle_ms: u32,
+    /// Ours: fewest prompt tokens in a step that has any
+    #[arg(long, value_name = "TOKENS", default_value_t = 16)]
+    pub(crate) min_chunk: u32,
+    /// Ours: most prompt tokens in a step
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
+    pub(crate) prefill_chunk: u32,
+    /// Ours: whether prompts and answers share a step or take turns
+    #[arg(long, value_enum, default_value_t = Mode::Mix)]
+    pub(crate) mode: Mode,
+    /// Ours: what matters most
+    #[arg(long, value_enum, default_value_t = Profile::Interactive)]
+    pub(crate) profile: Profile,
+    /// Ours: percent of the time that is kept for answers while there are any [default: none, or 50 with hand-off]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..100))]
+    pub(crate) decode_share: Option<u32>,
+    /// Ours: prompts take over what others computed, where the trace tells what they share
+    #[arg(long)]
+    pub(crate) cache: bool,
+    /// Ours: tokens of KV memory, cached prefixes included [default: what the longest requests in all slots need]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) kv_tokens: Option<u64>,
+}
+
+/// What a scheduler is set for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    /// Answers never stall, prompts never starve
+    Interactive,
+    /// Throughput first
+    Batch,
+    /// The stall bound holds even where prompts then crawl
+    Strict,
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|scale| (1e-6..=1e6).contains(scale))
+        .ok_or_else(|| "give a number from 0.000001 to 1000000".to_owned())
+}

@@ -1,0 +1,239 @@
+//! `andante simulate`: a trace of requests, or a recorded run, under any policy in virtual time.
+
+mod cost;
+mod figures;
+pub(crate) mod policy;
+mod recorded;
+mod summary;
+mod world;
+
+use std::fs;
+
+use andante_sched::{
+    Config, CostModel, LOG_MAGIC, Mode as StepMode, Profile as SchedProfile, Replayed,
+};
+use anyhow::{Context, Result, bail};
+
+use crate::args::{Mode, Profile, SchedulerArgs, SimulateArgs};
+use crate::output::print;
+use crate::trace::{self, Request};
+use policy::{Choice, Fixed, Kind};
+use recorded::Recorded;
+use summary::{Slo, Summary, table};
+use world::{Machine, Ours, Plain, Run};
+
+/// What is compared when nothing is asked for.
+const COMPARISON: [Choice; 4] = [
+    Choice::Ours { stall_ms: None },
+    Choice::Fixed {
+        kind: Kind::PrefillFirst,
+        chunk: Some(8192),
+    },
+    Choice::Fixed {
+        kind: Kind::Mixed,
+        chunk: Some(2048),
+    },
+    Choice::Fixed {
+        kind: Kind::Mixed,
+        chunk: Some(512),
+    },
+];
+
+/// Tokens of a KV block.
+const BLOCK_TOKENS: u32 = 32;
+
+pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
+    let path = args.trace.display();
+    let file = fs::read(&args.trace).with_context(|| format!("cannot read {path}"))?;
+    let mut runs = Vec::new();
+    let requests = if file.starts_with(&LOG_MAGIC) {
+        let Recorded {
+            replayed,
+            run,
+            requests,
+        } = recorded::read(&file).with_context(|| format!("{path}"))?;
+        if args.replay || args.policy.is_empty() {
+            runs.push(("recorded".to_owned(), run));
+            tell_replay(args, &replayed)?;
+        }
+        requests
+    } else {
+        if args.replay {
+            bail!("{path} is not a scheduling log: there is nothing to replay");
+        }
+        let text = std::str::from_utf8(&file).with_context(|| format!("{path} is not text"))?;
+        trace::parse(text, args.load.limit.unwrap_or(usize::MAX))
+            .with_context(|| format!("{path}"))?
+    };
+    let choices = match &args.policy[..] {
+        [] if runs.is_empty() => &COMPARISON[..],
+        choices => choices,
+    };
+    if !choices.is_empty() {
+        let requests = load(requests, args);
+        if requests.is_empty() {
+            bail!("{path}: no request is left to simulate");
+        }
+        let machine = machine(args)?;
+        for &choice in choices {
+            runs.push(simulate(choice, &requests, &machine, args)?);
+        }
+    }
+    report(args, &runs)
+}
+
+fn tell_replay(args: &SimulateArgs, replayed: &Replayed) -> Result<()> {
+    if args.json {
+        return Ok(());
+    }
+    let Replayed {
+        entries,
+        plans,
+        steps,
+        cut_bytes,
+    } = replayed;
+    print(format_args!(
+        "{entries} entries replayed, all {plans} plans ({steps} steps) are the recorded ones\n"
+    ))?;
+    if *cut_bytes > 0 {
+        print(format_args!(
+            "the log is cut off: its last {cut_bytes} bytes are no whole entry\n"
+        ))?;
+    }
+    print(format_args!("\n"))
+}
+
+/// The requests that shall come, at the times they shall come.
+fn load(mut requests: Vec<Request>, args: &SimulateArgs) -> Vec<Request> {
+    let load = &args.load;
+    requests.truncate(load.limit.unwrap_or(usize::MAX));
+    requests.retain(|request| {
+        load.max_prompt
+            .is_none_or(|most| request.prompt.len() <= most)
+    });
+    for request in &mut requests {
+        // Rounded down; a cast saturates.
+        request.arrival_us = (request.arrival_us as f64 * load.time_scale) as u64;
+    }
+    requests
+}
+
+fn machine(args: &SimulateArgs) -> Result<Machine> {
+    let cost = match &args.machine.cost_from {
+        Some(url) => cost::fetch(url)?,
+        None => cost::named(&args.machine.cost)?,
+    };
+    Ok(Machine {
+        cost,
+        noise_permille: u64::from(args.machine.noise) * 10,
+        seed: args.machine.seed,
+    })
+}
+
+/// Runs one policy; gives its name and what happened.
+fn simulate(
+    choice: Choice,
+    requests: &[Request],
+    machine: &Machine,
+    args: &SimulateArgs,
+) -> Result<(String, Run)> {
+    let scheduler = &args.scheduler;
+    Ok(match choice {
+        Choice::Fixed { kind, chunk } => {
+            let chunk = chunk.unwrap_or(scheduler.chunk);
+            let mut server = Plain::new(Fixed::new(kind, chunk), scheduler.slots);
+            let run = world::run(&mut server, requests, machine.clone());
+            (format!("{kind}:{chunk}"), run)
+        }
+        Choice::Ours { stall_ms } => {
+            let stall_ms = stall_ms.unwrap_or(scheduler.max_stall_ms);
+            let cost = (!args.machine.fit).then_some(machine.cost);
+            let config = configuration(scheduler, stall_ms, requests, cost)?;
+            let cache =
+                scheduler.cache && requests.iter().any(|request| request.prompt.has_content());
+            let mut server = Ours::new(config, cache);
+            let run = world::run(&mut server, requests, machine.clone());
+            (format!("ours:{stall_ms}"), run)
+        }
+    })
+}
+
+/// `cost`: the true costs, if they are known.
+fn configuration(
+    args: &SchedulerArgs,
+    stall_ms: u32,
+    requests: &[Request],
+    cost: Option<CostModel>,
+) -> Result<Config> {
+    let mut needs: Vec<u64> = requests
+        .iter()
+        .map(|request| u64::from(request.prompt.len()) + u64::from(request.answer))
+        .map(|tokens| tokens.div_ceil(u64::from(BLOCK_TOKENS)))
+        .collect();
+    needs.sort_unstable_by(|a, b| b.cmp(a));
+    let longest = needs.first().copied().unwrap_or(1);
+    let blocks = match args.kv_tokens {
+        Some(tokens) => tokens / u64::from(BLOCK_TOKENS),
+        None => needs.iter().take(args.slots as usize).sum(),
+    };
+    let Some(blocks) = u32::try_from(blocks)
+        .ok()
+        .filter(|&blocks| u64::from(blocks) >= longest)
+    else {
+        bail!(
+            "--kv-tokens: the longest request needs {}",
+            longest * u64::from(BLOCK_TOKENS)
+        );
+    };
+    let mode = match args.mode {
+        Mode::Mix => StepMode::Mix,
+        Mode::HandOff => StepMode::HandOff,
+    };
+    let profile = match args.profile {
+        Profile::Interactive => SchedProfile::Interactive,
+        Profile::Batch => SchedProfile::Batch,
+        Profile::Strict => SchedProfile::Strict,
+    };
+    let base = Config::new(args.slots, blocks, BLOCK_TOKENS).with_mode(mode);
+    let config = Config {
+        max_queue: u32::MAX,
+        t_stall_us: u64::from(stall_ms) * 1000,
+        t_idle_us: u64::from(args.max_idle_ms) * 1000,
+        q_min: args.min_chunk,
+        q_max: args.prefill_chunk,
+        prefill_share_permille: match args.decode_share {
+            Some(percent) => Some(1000 - 10 * percent),
+            None => base.prefill_share_permille,
+        },
+        cost: cost.unwrap_or(base.cost),
+        fixed_cost: cost.is_some(),
+        ..base
+    };
+    Ok(config.with_profile(profile))
+}
+
+fn report(args: &SimulateArgs, runs: &[(String, Run)]) -> Result<()> {
+    let slo = Slo {
+        ttft_us: u64::from(args.slo_ttft_ms) * 1000,
+        gap_us: u64::from(args.slo_gap_ms) * 1000,
+    };
+    let summaries: Vec<Summary> = runs
+        .iter()
+        .map(|(policy, run)| Summary::new(policy, run, slo))
+        .collect();
+    if args.json {
+        print(format_args!(
+            "{}\n",
+            serde_json::to_string_pretty(&summaries)?
+        ))?;
+    } else {
+        print(format_args!("{}", table(&summaries)))?;
+    }
+    match &args.svg {
+        Some(folder) => figures::write(folder, runs, slo.gap_us),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
