@@ -282,10 +282,6 @@ impl Ours {
             outcomes: Vec::new(),
         }
     }
-
-    pub(crate) fn scheduler(&self) -> &Scheduler {
-        &self.scheduler
-    }
 }
 
 impl Server for Ours {
