@@ -1,6 +1,8 @@
 //! Options of the engine.
 
-use andante_sched::{Config, Mode};
+use std::collections::BTreeMap;
+
+use andante_sched::{Config, Mode, Profile, TenantId};
 
 use crate::error::EngineError;
 
@@ -16,8 +18,12 @@ pub struct EngineConfig {
     pub context: u32,
     /// Tokens of further KV memory, for prefixes that no running sequence uses.
     pub cache_tokens: u32,
+    /// Which promise yields when not all can be kept.
+    pub profile: Profile,
     /// The longest that a running answer may wait for other work, in milliseconds.
     pub max_stall_ms: u32,
+    /// Whether four decode steps take the place of `max_stall_ms` on a machine where one takes more than 25 ms.
+    pub stall_auto: bool,
     /// The longest step when no answer is running, in milliseconds: how long an arrival or a cancel may wait.
     pub max_idle_step_ms: u32,
     /// The most prompt tokens in one step.
@@ -31,6 +37,10 @@ pub struct EngineConfig {
     /// The share of contended time kept for running answers, in thousandths. `None` leaves it to
     /// `max_stall_ms` alone when steps are mixed, and is a half when they take turns.
     pub decode_share_permille: Option<u32>,
+    /// The most sequences of one tenant that are computed at once; `None` leaves it all places.
+    pub tenant_sessions: Option<u32>,
+    /// Weights of tenants, in thousandths; the others weigh 1000.
+    pub tenant_weights: BTreeMap<TenantId, u32>,
     /// Requests that may wait beyond those that run.
     pub max_queue: u32,
     /// Events that a reader may be behind before its sequence is parked.
@@ -52,13 +62,17 @@ impl Default for EngineConfig {
             max_active: 0,
             context: 8192,
             cache_tokens: 0,
+            profile: Profile::Interactive,
             max_stall_ms: 100,
+            stall_auto: false,
             max_idle_step_ms: 500,
             prefill_chunk: 2048,
             mixed_prefill_tokens: None,
             min_prefill_chunk: 16,
             mode: Mode::Mix,
             decode_share_permille: None,
+            tenant_sessions: None,
+            tenant_weights: BTreeMap::new(),
             max_queue: 64,
             ring_events: 256,
             queue_timeout_s: None,
@@ -78,6 +92,7 @@ impl EngineConfig {
             ("max_idle_step_ms", self.max_idle_step_ms),
             ("prefill_chunk", self.prefill_chunk),
             ("min_prefill_chunk", self.min_prefill_chunk),
+            ("tenant_sessions", self.tenant_sessions.unwrap_or(1)),
             (
                 "mixed_prefill_tokens",
                 self.mixed_prefill_tokens.unwrap_or(1),
@@ -135,21 +150,28 @@ impl EngineConfig {
         )
         .with_mode(self.mode);
         let contended = self.mixed_prefill_tokens.unwrap_or(u32::MAX);
-        Ok(Config {
+        let config = Config {
             max_queue: self.max_inside(),
             t_stall_us: u64::from(self.max_stall_ms) * 1000,
+            stall_auto: self.stall_auto,
             t_idle_us: u64::from(self.max_idle_step_ms) * 1000,
             q_min: self
                 .min_prefill_chunk
                 .min(self.prefill_chunk)
                 .min(contended),
             q_max: self.prefill_chunk,
-            q_max_contended: contended,
-            prefill_share_permille: match self.decode_share_permille {
-                Some(share) => Some(1000_u32.saturating_sub(share)),
-                None => usual.prefill_share_permille,
-            },
+            tenant_slots: self.tenant_sessions.unwrap_or(u32::MAX),
+            tenant_weights: self.tenant_weights.clone(),
             ..usual
-        })
+        };
+        let mut config = config.with_profile(self.profile);
+        // What was asked for by itself stands above what the profile usually means.
+        if let Some(share) = self.decode_share_permille {
+            config.prefill_share_permille = Some(1000_u32.saturating_sub(share));
+        }
+        if let Some(tokens) = self.mixed_prefill_tokens {
+            config.q_max_contended = tokens;
+        }
+        Ok(config)
     }
 }

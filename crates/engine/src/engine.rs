@@ -7,7 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use andante_model::{Batch, Limits, Model, ModelError};
-use andante_sched::{AddError, Admission, Outcome, Plan, Scheduler, SeqId};
+use andante_sched::{
+    AddError, Admission, Config, IoKind, Outcome, Plan, Scheduler, SeqId, StallLimit, Step,
+    TenantStats,
+};
 
 use crate::batch;
 use crate::clock::{Clock, SystemClock};
@@ -15,9 +18,12 @@ use crate::config::EngineConfig;
 use crate::error::{EngineError, Failure};
 use crate::event::Pushed;
 use crate::generation::{Generation, Said, Timeouts};
-use crate::handle::{EngineHandle, Health, Shared, StepRecord, TextStack};
+use crate::handle::{EngineHandle, Health, Shared, TextStack};
 use crate::mailbox::{Command, Inbox, Shutdown, Submission, Woken, mailbox};
 use crate::sampler::Scratch;
+use crate::status::{IoRecord, StepRecord, TenantStatus};
+use crate::store::{self, Store, Stores};
+use crate::tenant::Names;
 
 /// Serves requests, one step after the other. [`spawn`] gives it a thread; tests and simulations call [`Engine::step`].
 pub struct Engine {
@@ -27,7 +33,13 @@ pub struct Engine {
     reusable: bool,
     /// The model's end-of-generation tokens.
     ends: Vec<u32>,
+    store: Option<Stores>,
     timeouts: Timeouts,
+    names: Names,
+    /// When the tenants' accounts were last published, in µs.
+    tenants_us: Option<u64>,
+    /// It has been said that the stall bound cannot be kept.
+    told_stall: bool,
     shared: Arc<Shared>,
     inbox: Inbox,
     generations: BTreeMap<SeqId, Generation>,
@@ -62,8 +74,6 @@ struct Ending {
 /// The step in flight.
 #[derive(Debug, Default)]
 struct Launched {
-    step_no: u64,
-    at_us: u64,
     /// The sequences whose logits come back, in order.
     sampled: Vec<SeqId>,
     record: StepRecord,
@@ -101,7 +111,11 @@ impl Engine {
             scheduler,
             reusable: layout.state_bytes == 0,
             ends,
+            store: None,
             timeouts: Timeouts::new(config),
+            names: Names::default(),
+            tenants_us: None,
+            told_stall: false,
             shared: Arc::clone(&shared),
             inbox,
             generations: BTreeMap::new(),
@@ -121,10 +135,12 @@ impl Engine {
     pub fn step(&mut self) -> Result<Progress, EngineError> {
         self.apply();
         if self.ending.is_some() && self.generations.is_empty() {
+            self.abandon_store();
+            self.publish(true);
             return Ok(Progress::Ended);
         }
         if let Some(until_us) = self.plan() {
-            self.publish();
+            self.publish(true);
             return Ok(Progress::Waiting { until_us });
         }
         match self.launch().and_then(|()| self.collect()) {
@@ -158,26 +174,35 @@ impl Engine {
         }
     }
 
+    /// Has it save and load the KV of prompts. Before the first request.
+    #[must_use]
+    pub fn with_store(mut self, store: Box<dyn Store>) -> Self {
+        self.scheduler = Scheduler::new(Config {
+            save: true,
+            ..self.scheduler.config().clone()
+        });
+        self.store = Some(Stores::new(store));
+        self
+    }
+
     /// Decides on the next step. `Some` when there is none, with the time at which there may be one.
     fn plan(&mut self) -> Option<Option<u64>> {
         let now_us = self.shared.clock.now_us();
         let planned = match self.scheduler.plan(now_us) {
             Plan::Step(step) => {
-                self.launched.step_no = step.step_no;
-                self.launched.at_us = now_us;
-                self.launched.record = StepRecord {
-                    predicted_us: step.predicted_us,
-                    actual_us: 0,
-                    decode_rows: step.decode.len(),
-                    prefill_tokens: step.prefill.iter().map(|part| part.tokens as usize).sum(),
-                };
+                self.launched.record = record(step, now_us);
                 None
             }
             Plan::Wait { until_us } => Some(Some(until_us)),
             Plan::Idle => Some(None),
         };
         self.note_admissions(now_us);
-        planned.map(|until_us| until_us.into_iter().chain(self.next_deadline_us()).min())
+        let late = self.store.as_ref().is_some_and(Stores::is_late);
+        let poll_us = late.then(|| now_us + store::POLL_US);
+        planned.map(|until_us| {
+            let others = self.next_deadline_us().into_iter().chain(poll_us);
+            until_us.into_iter().chain(others).min()
+        })
     }
 
     /// Starts the clock of those that have left the queue.
@@ -200,8 +225,9 @@ impl Engine {
             .min()
     }
 
-    /// Hands the planned rows to the model.
+    /// Moves the planned KV, then hands the planned rows to the model.
     fn launch(&mut self) -> Result<(), ModelError> {
+        self.run_io();
         let step = self.scheduler.in_flight().expect("a step has been planned");
         batch::flatten(
             step,
@@ -218,13 +244,61 @@ impl Engine {
                 .scheduler
                 .cached_tokens(part.id)
                 .expect("a planned sequence lives");
-            generation.start(self.launched.at_us, cached);
+            generation.start(self.launched.record.started_us, cached);
+        }
+        if self.batch.is_empty() {
+            // A step of I/O alone.
+            return Ok(());
         }
         self.model.forward(&self.batch)
     }
 
+    fn run_io(&mut self) {
+        let step = self.scheduler.in_flight().expect("a step has been planned");
+        let Some(unit) = step.io.clone() else {
+            return;
+        };
+        if let IoKind::Load { id, .. } = unit.kind {
+            let generation = self.generations.get_mut(&id);
+            let generation = generation.expect("a planned sequence has a generation");
+            generation.start(self.launched.record.started_us, 0);
+        }
+        let store = self
+            .store
+            .as_mut()
+            .expect("nothing is planned without a store");
+        let io_us = store.run(&unit, &mut self.scheduler, &*self.shared.clock);
+        self.launched.record.io_us = io_us;
+    }
+
     /// Turns logits into tokens, tells the scheduler, tells the clients.
     fn collect(&mut self) -> Result<(), ModelError> {
+        self.sample()?;
+        let now_us = self.shared.clock.now_us();
+        let record = &mut self.launched.record;
+        record.actual_us = now_us.saturating_sub(record.started_us);
+        self.scheduler
+            .complete(
+                record.step_no,
+                record.actual_us.saturating_sub(record.io_us),
+                &self.outcomes,
+            )
+            .expect("the outcomes are those of the step in flight");
+        self.publish_step(now_us);
+        let sampled = std::mem::take(&mut self.launched.sampled);
+        for &id in &sampled {
+            self.tell(id, now_us);
+        }
+        self.launched.sampled = sampled;
+        Ok(())
+    }
+
+    /// One outcome for each row and range of the step in flight.
+    fn sample(&mut self) -> Result<(), ModelError> {
+        self.outcomes.clear();
+        if self.batch.is_empty() {
+            return Ok(());
+        }
         let logits = self.model.logits()?;
         let step = self
             .scheduler
@@ -233,7 +307,6 @@ impl Engine {
         let decodes = step.decode.iter().map(|&id| (id, true));
         let prompts = step.prefill.iter().map(|part| (part.id, part.last));
         let mut row = 0;
-        self.outcomes.clear();
         for (id, samples) in decodes.chain(prompts) {
             let outcome = if samples {
                 let generation = self
@@ -251,21 +324,6 @@ impl Engine {
             };
             self.outcomes.push(outcome);
         }
-        let now_us = self.shared.clock.now_us();
-        self.launched.record.actual_us = now_us.saturating_sub(self.launched.at_us);
-        self.scheduler
-            .complete(
-                self.launched.step_no,
-                self.launched.record.actual_us,
-                &self.outcomes,
-            )
-            .expect("the outcomes are those of the step in flight");
-        self.publish_step();
-        let sampled = std::mem::take(&mut self.launched.sampled);
-        for &id in &sampled {
-            self.tell(id, now_us);
-        }
-        self.launched.sampled = sampled;
         Ok(())
     }
 
@@ -275,7 +333,7 @@ impl Engine {
             .generations
             .get_mut(&id)
             .expect("a planned sequence has a generation");
-        match generation.emit(now_us) {
+        match generation.emit() {
             Said::Running(Pushed::Room) => {}
             Said::Running(Pushed::Full) => {
                 generation.park(now_us);
@@ -294,13 +352,16 @@ impl Engine {
 
     /// Applies what has arrived since the last step.
     fn apply(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.poll(&mut self.scheduler, &*self.shared.clock);
+        }
         while let Some(command) = self.inbox.next() {
             match command {
                 Command::Submit(submission) => self.admit(submission),
                 Command::Cancel(id) => self.cancel(id),
                 Command::Unpark(id) => {
                     if let Some(generation) = self.generations.get_mut(&id) {
-                        generation.unpark();
+                        generation.unpark(self.shared.clock.now_us());
                         self.scheduler.unpark(id);
                     }
                 }
@@ -313,10 +374,20 @@ impl Engine {
     fn admit(&mut self, submission: Submission) {
         let id = submission.id;
         let request = &submission.request;
+        let cache = self.reusable && request.sampling.cache_prompt;
+        let stored = match &mut self.store {
+            Some(store) if cache => store.lookup(&request.prompt),
+            _ => 0,
+        };
         let admission = Admission {
-            cache: self.reusable && request.sampling.cache_prompt,
+            cache,
+            tenant: request.tenant.id(),
+            priority: request.priority,
+            stored,
             ..Admission::new(id, &request.prompt, request.max_new)
         };
+        let known = self.scheduler.tenants().map(|account| account.tenant);
+        self.names.remember(&request.tenant, known);
         let refused = if self.ending.is_some() {
             Some(Failure::ShuttingDown)
         } else {
@@ -330,7 +401,7 @@ impl Engine {
         match refused {
             None => _ = self.generations.insert(id, generation),
             Some(failure) => {
-                self.shared.status().failed += 1;
+                self.shared.status().count_failure(failure);
                 generation.fail(failure);
             }
         }
@@ -390,8 +461,8 @@ impl Engine {
         if failed.is_empty() {
             return;
         }
-        self.shared.status().failed += failed.len() as u64;
-        for &(id, _) in &failed {
+        for &(id, failure) in &failed {
+            self.shared.status().count_failure(failure);
             self.scheduler.cancel(id);
         }
         for (id, failure) in failed {
@@ -401,28 +472,98 @@ impl Engine {
     }
 
     /// Makes the step's results visible in the status, before any client hears of them.
-    fn publish_step(&mut self) {
-        self.publish();
+    fn publish_step(&mut self, now_us: u64) {
+        self.publish(false);
+        let record = std::mem::take(&mut self.launched.record);
         let mut status = self.shared.status();
         for id in &self.launched.sampled {
-            self.generations[id].count(&mut status);
+            let generation = self.generations.get_mut(id);
+            let generation = generation.expect("a planned sequence has a generation");
+            generation.count(now_us, &mut status);
         }
-        status.remember(self.launched.record);
+        status.remember(record);
     }
 
-    fn publish(&self) {
+    /// Shows the scheduler's figures; the tenants' only now and then, unless `all`.
+    fn publish(&mut self, all: bool) {
         let stats = self.scheduler.stats();
+        if let Some((kept_us, limit)) = stats.stall_kept
+            && !std::mem::replace(&mut self.told_stall, true)
+        {
+            tell_stall(stats.stall_us, kept_us, limit);
+        }
         let drain_s = self.scheduler.drain_estimate_us().div_ceil(1_000_000);
         self.shared.retry_after_s.store(
             u32::try_from(drain_s).unwrap_or(u32::MAX),
             Ordering::Relaxed,
         );
-        self.shared.status().scheduler = stats;
+        let now_us = self.shared.clock.now_us();
+        let due = |since: u64| now_us.saturating_sub(since) >= TENANTS_EVERY_US;
+        let tenants = (all || self.tenants_us.is_none_or(due)).then(|| {
+            self.tenants_us = Some(now_us);
+            let named = |stats: TenantStats| TenantStatus {
+                name: self.names.get(stats.tenant),
+                stats,
+            };
+            self.scheduler.tenants().map(named).collect()
+        });
+        let mut status = self.shared.status();
+        status.scheduler = stats;
+        if let Some(tenants) = tenants {
+            status.tenants = tenants;
+        }
     }
+
+    fn abandon_store(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.abandon(&mut self.scheduler);
+        }
+    }
+}
+
+/// How often the tenants' accounts are shown while the engine works, in µs.
+const TENANTS_EVERY_US: u64 = 100_000;
+
+fn record(step: &Step, started_us: u64) -> StepRecord {
+    StepRecord {
+        step_no: step.step_no,
+        started_us,
+        predicted_us: step.predicted_us,
+        budget_us: step.budget_us,
+        actual_us: 0,
+        io_us: 0,
+        contended: step.contended,
+        floor_limited: step.floor_limited,
+        decode: step.decode.clone(),
+        prefill: step.prefill.clone(),
+        io: step.io.as_ref().map(|unit| match &unit.kind {
+            IoKind::Load { id, blocks, .. } => IoRecord::Load {
+                id: *id,
+                blocks: *blocks,
+            },
+            IoKind::Save { blocks } => IoRecord::Save {
+                blocks: u32::try_from(blocks.len()).expect("block numbers are u32"),
+            },
+        }),
+    }
+}
+
+/// Said once: it is a property of the machine, the model and what is asked of them.
+fn tell_stall(asked_us: u64, kept_us: u64, limit: StallLimit) {
+    let why = match limit {
+        StallLimit::Decode => "the running answers alone take longer",
+        StallLimit::Floor => "the smallest worthwhile piece of a prompt takes longer",
+    };
+    tracing::warn!(
+        "the stall bound of {} ms cannot be kept on this machine: {why}; {} ms can",
+        asked_us / 1000,
+        kept_us.div_ceil(1000),
+    );
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.abandon_store();
         // Before the fields go: whoever hears that the engine has stopped finds it stopped.
         self.shared.set_health(if std::thread::panicking() {
             Health::Failed

@@ -58,7 +58,7 @@ pub enum SubmitError {
 }
 
 /// Why a submitted request ended without an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Failure {
     /// The engine was told to stop before this request was done.
     #[error("the server is shutting down")]

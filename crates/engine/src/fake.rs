@@ -4,11 +4,17 @@
 //! wrong table or a block given away too early shows as wrong tokens. What follows is a hash of all those tokens, or a
 //! scripted answer. Nothing depends on the neighbours of a row or on how a prompt was cut.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use andante_model::{Batch, KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
 
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
 use crate::clock::Clock;
+use crate::store::{Span, Store, Transfer};
 
 /// The hash picks among the ids of the letters a to z in a vocabulary that begins with the 256 bytes.
 const LETTERS: std::ops::Range<u32> = 97..123;
@@ -18,8 +24,7 @@ pub struct FakeModel {
     info: ModelInfo,
     block_tokens: u32,
     batch_tokens: usize,
-    /// The token in each slot.
-    kv: Vec<Option<u32>>,
+    kv: Memory,
     scripts: Vec<(Vec<u32>, Vec<u32>)>,
     poison: Option<u32>,
     forwards_left: Option<u64>,
@@ -52,7 +57,7 @@ impl FakeModel {
             },
             block_tokens: 16,
             batch_tokens: 0,
-            kv: Vec::new(),
+            kv: Memory::default(),
             scripts: Vec::new(),
             poison: None,
             forwards_left: None,
@@ -103,6 +108,24 @@ impl FakeModel {
         self
     }
 
+    /// A store of this model's KV, empty at first. Each of its transfers takes `unit_us` and `block_us` a block on `clock`.
+    #[must_use]
+    pub fn store(&self, clock: Arc<VirtualClock>, unit_us: u64, block_us: u64) -> FakeStore {
+        FakeStore {
+            kv: self.kv.clone(),
+            block_tokens: self.block_tokens,
+            clock,
+            unit_us,
+            block_us,
+            rng: Pcg64::seed_from_u64(0),
+            fails_one_in: 0,
+            late_one_in: 0,
+            loads_stick: false,
+            blocks: BTreeMap::new(),
+            pending: None,
+        }
+    }
+
     /// As the [`Model`] that an engine takes.
     #[must_use]
     pub fn boxed(self) -> Box<dyn Model> {
@@ -139,6 +162,7 @@ impl FakeModel {
     }
 
     fn write_kv(&mut self, batch: &Batch) {
+        let mut kv = self.kv.lock();
         for sequence in &batch.sequences {
             let table =
                 &batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
@@ -149,7 +173,7 @@ impl FakeModel {
                     slot, batch.slots[row] as usize,
                     "slot and block table disagree"
                 );
-                self.kv[slot] = Some(batch.tokens[row]);
+                kv[slot] = Some(batch.tokens[row]);
             }
         }
     }
@@ -163,9 +187,10 @@ impl FakeModel {
             .expect("every row has a sequence");
         let table =
             &batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
+        let kv = self.kv.lock();
         (0..=batch.positions[row as usize])
             .map(|position| {
-                self.kv[slot(table, position, self.block_tokens)]
+                kv[slot(table, position, self.block_tokens)]
                     .expect("no row reads a slot never written")
             })
             .collect()
@@ -186,7 +211,7 @@ impl Model for FakeModel {
     }
 
     fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
-        self.kv = vec![None; (limits.blocks * self.block_tokens) as usize];
+        *self.kv.lock() = vec![None; (limits.blocks * self.block_tokens) as usize];
         self.batch_tokens = limits.batch_tokens as usize;
         self.logits
             .reserve(limits.logit_rows as usize * self.info.vocab);
@@ -225,6 +250,168 @@ impl Model for FakeModel {
 
     fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
         Ok(Logits::new(&self.logits, self.info.vocab))
+    }
+}
+
+/// The token in each slot of KV memory.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<Vec<Option<u32>>>>);
+
+impl Memory {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<u32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a fake model's KV in memory, fails and dawdles as its seed says, and takes virtual time.
+///
+/// It fills blocks only when a transfer is over, so whoever reads one too early reads nothing, or what was there before.
+pub struct FakeStore {
+    kv: Memory,
+    block_tokens: u32,
+    clock: Arc<VirtualClock>,
+    unit_us: u64,
+    block_us: u64,
+    rng: Pcg64,
+    fails_one_in: u32,
+    late_one_in: u32,
+    loads_stick: bool,
+    /// By the tokens from the beginning of a sequence to the end of a block: what the block holds.
+    blocks: BTreeMap<Vec<u32>, Vec<u32>>,
+    pending: Option<Pending>,
+}
+
+struct Pending {
+    polls_left: u32,
+    /// Blocks to fill with their content, at the end.
+    fill: Vec<(u32, Vec<u32>)>,
+    done: u32,
+}
+
+impl FakeStore {
+    /// Lets one transfer in `one_in` end early, and with it every later block of that transfer.
+    #[must_use]
+    pub fn failing(mut self, seed: u64, one_in: u32) -> Self {
+        self.rng = Pcg64::seed_from_u64(seed);
+        self.fails_one_in = one_in;
+        self
+    }
+
+    /// Lets one transfer in `one_in` end up to seven polls after its step.
+    #[must_use]
+    pub fn late(mut self, one_in: u32) -> Self {
+        self.late_one_in = one_in;
+        self
+    }
+
+    /// Lets every load stay pending until it is given up.
+    #[must_use]
+    pub fn stuck(mut self) -> Self {
+        self.loads_stick = true;
+        self
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        one_in > 0 && self.rng.next_u32().is_multiple_of(one_in)
+    }
+
+    /// Begins a transfer of `asked` blocks that puts `fill` into memory; gives how many it will do.
+    fn begin(&mut self, asked: usize, mut fill: Vec<(u32, Vec<u32>)>, sticks: bool) -> u32 {
+        assert!(self.pending.is_none(), "one transfer at a time");
+        let asked = u32::try_from(asked).expect("block numbers are u32");
+        let done = if self.chance(self.fails_one_in) {
+            self.rng.next_u32() % asked
+        } else {
+            asked
+        };
+        fill.truncate(done as usize);
+        let polls_left = if sticks {
+            u32::MAX
+        } else if self.chance(self.late_one_in) {
+            self.rng.next_u32() % 7 + 1
+        } else {
+            0
+        };
+        if polls_left == 0 {
+            let us = self.unit_us + self.block_us * u64::from(done);
+            self.clock.advance(us);
+        }
+        self.pending = Some(Pending {
+            polls_left,
+            fill,
+            done,
+        });
+        done
+    }
+}
+
+impl Store for FakeStore {
+    fn lookup(&mut self, prompt: &[u32]) -> u32 {
+        let block = self.block_tokens as usize;
+        let known = (1..=prompt.len() / block)
+            .take_while(|k| self.blocks.contains_key(&prompt[..k * block]));
+        u32::try_from(known.count() * block).expect("a prompt fits the context")
+    }
+
+    fn load(&mut self, span: &Span<'_>) -> Transfer {
+        let content = |(k, &number): (usize, &u32)| {
+            let end = (span.first_block as usize + k + 1) * self.block_tokens as usize;
+            (number, self.blocks[&span.tokens[..end]].clone())
+        };
+        let fill = span.blocks.iter().enumerate().map(content).collect();
+        self.begin(span.blocks.len(), fill, self.loads_stick);
+        self.poll()
+    }
+
+    fn save(&mut self, spans: &[Span<'_>]) -> Transfer {
+        let block = self.block_tokens as usize;
+        let mut copies = Vec::new();
+        for span in spans {
+            assert_eq!(
+                span.tokens.len(),
+                (span.first_block as usize + span.blocks.len()) * block
+            );
+            for (k, &number) in span.blocks.iter().enumerate() {
+                let end = (span.first_block as usize + k + 1) * block;
+                let slots = number as usize * block..(number as usize + 1) * block;
+                let content: Vec<u32> = self.kv.lock()[slots]
+                    .iter()
+                    .map(|token| token.expect("a block to save has been computed"))
+                    .collect();
+                assert_eq!(
+                    content,
+                    span.tokens[end - block..end],
+                    "a block holds what names it"
+                );
+                copies.push((span.tokens[..end].to_vec(), content));
+            }
+        }
+        let kept = self.begin(copies.len(), Vec::new(), false) as usize;
+        self.blocks.extend(copies.into_iter().take(kept));
+        self.poll()
+    }
+
+    fn poll(&mut self) -> Transfer {
+        let pending = self.pending.as_mut().expect("a transfer is pending");
+        if pending.polls_left > 0 {
+            pending.polls_left -= 1;
+            return Transfer::Pending;
+        }
+        let pending = self.pending.take().expect("it was there");
+        let block = self.block_tokens as usize;
+        let mut kv = self.kv.lock();
+        for (number, content) in pending.fill {
+            for (k, token) in content.into_iter().enumerate() {
+                kv[number as usize * block + k] = Some(token);
+            }
+        }
+        Transfer::Done {
+            blocks: pending.done,
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.pending = None;
     }
 }
 

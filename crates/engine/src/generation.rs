@@ -8,9 +8,9 @@ use crate::error::Failure;
 use crate::event::{
     Delta, Event, EventSink, FinishReason, Pushed, Timings, TokenLogprob, TokenText, Usage,
 };
-use crate::handle::Status;
 use crate::mailbox::Submission;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch};
+use crate::status::Status;
 
 /// What a generation has said at the end of a step.
 #[derive(Debug)]
@@ -58,6 +58,9 @@ pub(crate) struct Generation {
     /// When the first step that works on it began.
     started_us: Option<u64>,
     first_token_us: u64,
+    /// When its last token was chosen, or its reader made room again.
+    last_token_us: u64,
+    longest_gap_us: u64,
     /// When its reader stopped reading.
     parked_us: Option<u64>,
     /// Entries whose text is held back.
@@ -91,6 +94,8 @@ impl Generation {
             admitted_us: None,
             started_us: None,
             first_token_us: 0,
+            last_token_us: 0,
+            longest_gap_us: 0,
             parked_us: None,
             logprobs: Vec::new(),
             delta: None,
@@ -110,20 +115,29 @@ impl Generation {
         self.usage.cached_tokens = cached_tokens;
     }
 
-    /// Adds what the step brought to the engine's counters.
-    pub(crate) fn count(&self, status: &mut Status) {
-        match self.end {
-            Some(Err(_)) => {
-                status.failed += 1;
-                return;
-            }
-            Some(Ok(_)) => status.finished += 1,
-            None => {}
+    /// Adds what the step that ended at `now_us` brought to the engine's counters.
+    pub(crate) fn count(&mut self, now_us: u64, status: &mut Status) {
+        if let Some(Err(failure)) = self.end {
+            status.count_failure(failure);
+            return;
         }
         status.generated_tokens += 1;
         if self.is_first_token() {
+            self.first_token_us = now_us;
             status.prompt_tokens += u64::from(self.usage.prompt_tokens);
             status.cached_tokens += u64::from(self.usage.cached_tokens);
+            let waited_us = now_us.saturating_sub(self.submitted_us);
+            status.first_token_time.add(waited_us);
+        } else {
+            let gap_us = now_us.saturating_sub(self.last_token_us);
+            self.longest_gap_us = self.longest_gap_us.max(gap_us);
+        }
+        self.last_token_us = now_us;
+        if self.end.is_some() {
+            status.finished += 1;
+            if !self.is_first_token() {
+                status.longest_gap.add(self.longest_gap_us);
+            }
         }
     }
 
@@ -189,11 +203,10 @@ impl Generation {
     }
 
     /// Pushes what the step brought, except for the end.
-    pub(crate) fn emit(&mut self, now_us: u64) -> Said {
+    pub(crate) fn emit(&mut self) -> Said {
         let mut pushed = Pushed::Room;
         if !matches!(self.end, Some(Err(_))) {
             if self.is_first_token() {
-                self.first_token_us = now_us;
                 let Usage {
                     prompt_tokens,
                     cached_tokens,
@@ -245,8 +258,10 @@ impl Generation {
         self.parked_us = Some(now_us);
     }
 
-    pub(crate) fn unpark(&mut self) {
+    /// Notes that its reader has made room at `now_us`.
+    pub(crate) fn unpark(&mut self, now_us: u64) {
         self.parked_us = None;
+        self.last_token_us = now_us;
     }
 
     /// Ends it with an answer.

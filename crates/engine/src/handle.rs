@@ -1,12 +1,11 @@
 //! The engine from outside: prepare a request on the caller's thread, submit it, watch the engine.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use andante_model::ModelInfo;
-use andante_sched::{Scheduler, Stats};
+use andante_sched::{Priority, Scheduler};
 use andante_text::{ChatRequest, ChatTemplate, Special, Tokenizer};
 
 use crate::clock::Clock;
@@ -17,6 +16,8 @@ use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
 use crate::places::Places;
 use crate::request::{PromptInput, Request};
 use crate::sampling::Sampling;
+use crate::status::Status;
+use crate::tenant::Tenant;
 
 /// A way to one engine; clones lead to the same one. The engine ends when the last handle and the last stream are gone.
 #[derive(Clone)]
@@ -94,6 +95,8 @@ impl EngineHandle {
             max_new: sampling.max_tokens.map_or(room, |asked| asked.min(room)),
             seed: sampling.seed.unwrap_or_else(random_seed),
             sampling,
+            tenant: Tenant::default(),
+            priority: Priority::default(),
         })
     }
 
@@ -107,13 +110,12 @@ impl EngineHandle {
             Health::Draining => return Err(SubmitError::ShuttingDown),
             Health::Stopped | Health::Failed => return Err(SubmitError::Dead),
         }
-        let permit = self
-            .shared
-            .places
-            .take()
-            .ok_or_else(|| SubmitError::QueueFull {
+        let Some(permit) = self.shared.places.take() else {
+            self.shared.status().refused += 1;
+            return Err(SubmitError::QueueFull {
                 retry_after_s: self.retry_after_s(),
-            })?;
+            });
+        };
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let (sink, stream) = event::ring(id, self.shared.ring_events, self.mailbox.clone(), permit);
         let submitted_us = self.shared.clock.now_us();
@@ -209,56 +211,6 @@ impl Health {
     }
 }
 
-/// What the engine is doing and has done.
-#[derive(Debug, Clone)]
-pub struct Status {
-    /// Whether it works.
-    pub health: Health,
-    /// One line with the configuration of engine and scheduler.
-    pub config: String,
-    /// The scheduler's own figures: queue, running sequences, blocks, steps, costs.
-    pub scheduler: Stats,
-    /// Requests that ended with an answer.
-    pub finished: u64,
-    /// Requests that ended without one, those without a client excepted.
-    pub failed: u64,
-    /// Requests whose client went away.
-    pub cancelled: u64,
-    /// Prompt tokens of the requests that have started.
-    pub prompt_tokens: u64,
-    /// How many of those came from the prefix cache.
-    pub cached_tokens: u64,
-    /// Tokens generated.
-    pub generated_tokens: u64,
-    /// The last steps, oldest first.
-    pub recent: VecDeque<StepRecord>,
-}
-
-impl Status {
-    /// Steps kept in [`Self::recent`].
-    const RECENT: usize = 64;
-
-    pub(crate) fn remember(&mut self, step: StepRecord) {
-        if self.recent.len() == Self::RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(step);
-    }
-}
-
-/// One forward pass, planned and measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StepRecord {
-    /// What it was expected to take.
-    pub predicted_us: u64,
-    /// What it took, sampling included.
-    pub actual_us: u64,
-    /// Sequences that generated.
-    pub decode_rows: usize,
-    /// Prompt tokens computed.
-    pub prefill_tokens: usize,
-}
-
 /// What handle and engine share.
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
@@ -284,22 +236,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let context = config.context_of(info.context);
-        let status = Status {
-            health: Health::Ready,
-            config: format!(
-                "{} sessions of {context} tokens, {}",
-                config.sessions,
-                scheduler.config()
-            ),
-            scheduler: scheduler.stats(),
-            finished: 0,
-            failed: 0,
-            cancelled: 0,
-            prompt_tokens: 0,
-            cached_tokens: 0,
-            generated_tokens: 0,
-            recent: VecDeque::with_capacity(Status::RECENT),
-        };
+        let status = Status::new(config, context, scheduler);
         Self {
             clock,
             info,

@@ -20,17 +20,26 @@ mod places;
 mod request;
 mod sampler;
 mod sampling;
+mod status;
+mod store;
 mod sync;
+mod tenant;
 
 pub use andante_model::ModelInfo;
-pub use andante_sched::{Mode, Stats as SchedulerStats};
+pub use andante_sched::{
+    CostModel, FRACTION_BITS, Mode, Prefill, Priority, Profile, SeqId, StallLimit,
+    Stats as SchedulerStats, TenantId, TenantStats,
+};
 
 pub use clock::{Clock, SystemClock};
 pub use config::EngineConfig;
 pub use engine::{Engine, EngineThread, Progress, spawn};
 pub use error::{EngineError, Failure, RequestError, SubmitError};
 pub use event::{Delta, Event, EventStream, FinishReason, Timings, TokenLogprob, TokenText, Usage};
-pub use handle::{EngineHandle, Health, Status, StepRecord, TextStack};
+pub use handle::{EngineHandle, Health, TextStack};
 pub use mailbox::Shutdown;
 pub use request::{PromptInput, Request};
 pub use sampling::Sampling;
+pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
+pub use store::{Span, Store, Transfer};
+pub use tenant::Tenant;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use andante_sched::Priority;
+
 use crate::sampling::Sampling;
+use crate::tenant::Tenant;
 
 /// A prompt in tokens with its sampling, checked against the model and the context.
 #[derive(Debug, Clone)]
@@ -12,6 +15,8 @@ pub struct Request {
     /// The most tokens to generate: what was asked, less what the context does not hold.
     pub(crate) max_new: u32,
     pub(crate) seed: u64,
+    pub(crate) tenant: Tenant,
+    pub(crate) priority: Priority,
 }
 
 impl Request {
@@ -44,6 +49,32 @@ impl Request {
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
+    }
+
+    /// The same request on another's account; without this it is the default tenant's.
+    #[must_use]
+    pub fn with_tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// The same request with another weight among its tenant's own; without this it is `Normal`.
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
+    }
+
+    /// Its weight among its tenant's own.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.priority
     }
 }
 

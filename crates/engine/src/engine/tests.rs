@@ -4,6 +4,8 @@ mod clocks;
 mod hand_off;
 mod real_model;
 mod simulation;
+mod storing;
+mod tenants;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -145,6 +147,11 @@ impl Rig {
     }
 }
 
+fn last_step(engine: &Engine) -> Arc<StepRecord> {
+    let status = engine.shared.status();
+    Arc::clone(status.recent.back().expect("a step was made"))
+}
+
 /// Everything that one stream said.
 #[derive(Debug, Clone, PartialEq)]
 struct Answer {
@@ -282,12 +289,12 @@ fn time_is_told_in_its_parts() {
     assert_eq!(
         (
             recent[0].actual_us,
-            recent[0].prefill_tokens,
-            recent[0].decode_rows
+            recent[0].prefill_tokens(),
+            recent[0].decode.len()
         ),
         (1000, 5, 0)
     );
-    assert_eq!((recent[1].prefill_tokens, recent[1].decode_rows), (0, 1));
+    assert_eq!((recent[1].prefill_tokens(), recent[1].decode.len()), (0, 1));
 }
 
 #[test]

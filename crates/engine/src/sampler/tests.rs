@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use andante_sched::Priority;
+
 use super::*;
+use crate::tenant::Tenant;
 
 fn request(sampling: Sampling, seed: u64) -> Request {
     Request {
@@ -10,6 +13,8 @@ fn request(sampling: Sampling, seed: u64) -> Request {
         sampling,
         max_new: 100,
         seed,
+        tenant: Tenant::default(),
+        priority: Priority::Normal,
     }
 }
 

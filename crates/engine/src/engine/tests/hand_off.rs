@@ -120,7 +120,7 @@ fn run_without_hand_off(mut engine: Engine) -> Result<(), EngineError> {
             engine.scheduler.ready(id);
         }
         match progress {
-            Progress::Stepped => prefilled_before = engine.launched.record.decode_rows == 0,
+            Progress::Stepped => prefilled_before = last_step(&engine).decode.is_empty(),
             Progress::Ended => return Ok(()),
             Progress::Waiting { .. } => {
                 prefilled_before = false;

@@ -161,7 +161,7 @@ impl World {
     fn step(&mut self) -> Option<End> {
         match self.rig.engine.step() {
             Ok(Progress::Stepped) => {
-                let record = self.rig.engine.launched.record;
+                let record = last_step(&self.rig.engine);
                 writeln!(self.log, "{} µs: {record:?}", self.rig.clock.now_us()).expect("memory");
             }
             Ok(Progress::Waiting { until_us }) => {

@@ -1,0 +1,230 @@
+//! KV of prompts outside the model's memory: what the engine asks of a store, and the one transfer under way.
+//!
+//! Nothing is loaded or saved unless the scheduler has planned it: a unit runs on the engine thread, in its step, before the
+//! forward pass. A store that is late costs no step: it is asked again before each of the following ones.
+
+use andante_sched::{IoKind, IoUnit, Scheduler};
+
+use crate::clock::Clock;
+
+/// Keeps the KV blocks of prompts: on disk, in another process, on another machine.
+///
+/// A store is built together with the model whose memory it reads and writes, and knows its size of block. All calls come
+/// from the engine thread.
+pub trait Store: Send {
+    /// How many of the first tokens of `prompt` it can load, whole blocks from the beginning. Answered from memory: the
+    /// engine asks for every request, between two steps.
+    fn lookup(&mut self, prompt: &[u32]) -> u32;
+
+    /// Starts to fill blocks of the model's memory.
+    fn load(&mut self, span: &Span<'_>) -> Transfer;
+
+    /// Copies blocks out of the model's memory before it returns; what it does with the copy may take longer.
+    fn save(&mut self, spans: &[Span<'_>]) -> Transfer;
+
+    /// What has become of the transfer that was pending.
+    fn poll(&mut self) -> Transfer;
+
+    /// Gives the pending transfer up. When this returns, the store touches none of its blocks any more.
+    fn abandon(&mut self);
+}
+
+/// Consecutive blocks of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span<'a> {
+    /// The sequence from its beginning to the end of the last block: what names the blocks' content.
+    pub tokens: &'a [u32],
+    /// Where the first of `blocks` stands in the sequence, in blocks.
+    pub first_block: u32,
+    /// Blocks of the model's memory.
+    pub blocks: &'a [u32],
+}
+
+/// How far a load or a save has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// It is over, after so many blocks, from the first: fewer than asked for mean that the store failed there.
+    Done {
+        /// Blocks whose content is where it should be.
+        blocks: u32,
+    },
+    /// Not yet.
+    Pending,
+}
+
+/// How long a store may be late before its transfer is given up, in µs.
+pub(crate) const LATE_US: u64 = 30_000_000;
+/// How often a late store is asked while there is nothing else to do, in µs.
+pub(crate) const POLL_US: u64 = 1000;
+
+/// A store and the unit that it is working on.
+pub(crate) struct Stores {
+    store: Box<dyn Store>,
+    late: Option<Late>,
+}
+
+/// A unit that did not end in its step.
+#[derive(Debug, Clone, Copy)]
+struct Late {
+    unit_no: u64,
+    since_us: u64,
+    /// Time that the engine thread has spent on it so far.
+    spent_us: u64,
+}
+
+impl Stores {
+    pub(crate) fn new(store: Box<dyn Store>) -> Self {
+        Self { store, late: None }
+    }
+
+    pub(crate) fn lookup(&mut self, prompt: &[u32]) -> u32 {
+        self.store.lookup(prompt)
+    }
+
+    /// Whether a unit is under way beyond its step.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    /// Runs a unit of the step in flight and tells the scheduler when it is over already. Gives the time it took, in µs.
+    pub(crate) fn run(
+        &mut self,
+        unit: &IoUnit,
+        scheduler: &mut Scheduler,
+        clock: &dyn Clock,
+    ) -> u64 {
+        let since_us = clock.now_us();
+        let transfer = match &unit.kind {
+            IoKind::Load {
+                id,
+                start_block,
+                blocks,
+            } => {
+                let (first, end) = (*start_block as usize, (start_block + blocks) as usize);
+                let tokens = scheduler.tokens(*id).expect("a planned sequence lives");
+                let table = scheduler
+                    .block_table(*id)
+                    .expect("a planned sequence has blocks");
+                self.store.load(&Span {
+                    tokens: &tokens[..end * scheduler.config().block_tokens as usize],
+                    first_block: *start_block,
+                    blocks: &table[first..end],
+                })
+            }
+            IoKind::Save { blocks } => {
+                let runs = Runs::of(blocks, scheduler);
+                self.store.save(&runs.spans())
+            }
+        };
+        let spent_us = clock.now_us().saturating_sub(since_us);
+        match transfer {
+            Transfer::Done { blocks } => _ = scheduler.io_done(unit.unit_no, blocks, spent_us),
+            Transfer::Pending => {
+                self.late = Some(Late {
+                    unit_no: unit.unit_no,
+                    since_us,
+                    spent_us,
+                });
+            }
+        }
+        spent_us
+    }
+
+    /// Asks after a late unit, between two steps.
+    pub(crate) fn poll(&mut self, scheduler: &mut Scheduler, clock: &dyn Clock) {
+        let Some(late) = &mut self.late else {
+            return;
+        };
+        let before_us = clock.now_us();
+        let transfer = self.store.poll();
+        let now_us = clock.now_us();
+        late.spent_us += now_us.saturating_sub(before_us);
+        let late = *late;
+        match transfer {
+            Transfer::Done { blocks } => {
+                self.late = None;
+                scheduler.io_done(late.unit_no, blocks, late.spent_us);
+            }
+            Transfer::Pending if now_us.saturating_sub(late.since_us) >= LATE_US => {
+                tracing::warn!(
+                    "the KV store has not answered for {} s",
+                    LATE_US / 1_000_000
+                );
+                self.abandon(scheduler);
+            }
+            Transfer::Pending => {}
+        }
+    }
+
+    /// Gives a late unit up.
+    pub(crate) fn abandon(&mut self, scheduler: &mut Scheduler) {
+        if let Some(late) = self.late.take() {
+            self.store.abandon();
+            scheduler.io_done(late.unit_no, 0, late.spent_us);
+        }
+    }
+}
+
+/// The blocks of a save, in runs that follow each other in a sequence.
+struct Runs(Vec<Run>);
+
+struct Run {
+    tokens: Vec<u32>,
+    blocks: Vec<u32>,
+    block_tokens: usize,
+}
+
+impl Runs {
+    fn of(blocks: &[u32], scheduler: &Scheduler) -> Self {
+        let block_tokens = scheduler.config().block_tokens as usize;
+        let mut runs: Vec<Run> = Vec::new();
+        for &block in blocks {
+            let (before, tokens) = scheduler
+                .block_content(block)
+                .expect("a block to save is indexed");
+            let last = runs
+                .last_mut()
+                .filter(|run| run.blocks.last() == before.as_ref());
+            if let Some(run) = last {
+                run.tokens.extend_from_slice(tokens);
+                run.blocks.push(block);
+            } else {
+                runs.push(Run {
+                    tokens: sequence_to(block, scheduler),
+                    blocks: vec![block],
+                    block_tokens,
+                });
+            }
+        }
+        Self(runs)
+    }
+
+    fn spans(&self) -> Vec<Span<'_>> {
+        self.0.iter().map(Run::span).collect()
+    }
+}
+
+impl Run {
+    fn span(&self) -> Span<'_> {
+        let first = self.tokens.len() / self.block_tokens - self.blocks.len();
+        Span {
+            tokens: &self.tokens,
+            first_block: u32::try_from(first).expect("a sequence fits the blocks"),
+            blocks: &self.blocks,
+        }
+    }
+}
+
+/// The tokens from the beginning of a sequence to the end of an indexed block.
+fn sequence_to(block: u32, scheduler: &Scheduler) -> Vec<u32> {
+    let mut parts = Vec::new();
+    let mut next = Some(block);
+    while let Some(block) = next {
+        let (before, tokens) = scheduler
+            .block_content(block)
+            .expect("what an indexed block continues is indexed");
+        parts.push(tokens);
+        next = before;
+    }
+    parts.into_iter().rev().flatten().copied().collect()
+}
