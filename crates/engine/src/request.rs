@@ -65,6 +65,12 @@ impl Request {
         self
     }
 
+    /// Says whose the request is and how urgent, as [`Self::with_tenant`] and [`Self::with_priority`] do.
+    pub fn set_account(&mut self, tenant: Tenant, priority: Priority) {
+        self.tenant = tenant;
+        self.priority = priority;
+    }
+
     /// Whose it is.
     #[must_use]
     pub fn tenant(&self) -> &Tenant {

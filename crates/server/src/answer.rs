@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use andante_engine::{Delta, Event, EventStream, FinishReason, TokenLogprob, Usage};
+use andante_engine::{Delta, EngineHandle, Event, EventStream, FinishReason, TokenLogprob, Usage};
 use futures_core::Stream;
 
 use crate::error::ApiError;
@@ -13,6 +13,7 @@ use crate::error::ApiError;
 pub(crate) struct Answer {
     /// `None` once a choice has finished.
     streams: Vec<Option<EventStream>>,
+    engine: EngineHandle,
     /// Choices made from each prompt: their shared prompt counts once.
     choices_per_prompt: usize,
     usage: Usage,
@@ -39,8 +40,13 @@ pub(crate) struct Choice {
 }
 
 impl Answer {
-    pub(crate) fn new(streams: Vec<EventStream>, choices_per_prompt: usize) -> Self {
+    pub(crate) fn new(
+        engine: EngineHandle,
+        streams: Vec<EventStream>,
+        choices_per_prompt: usize,
+    ) -> Self {
         Self {
+            engine,
             streams: streams.into_iter().map(Some).collect(),
             choices_per_prompt,
             usage: Usage::default(),
@@ -102,7 +108,7 @@ impl Answer {
                 self.count(choice, usage);
                 Progress::Finished(choice, reason)
             }
-            Some(Event::Failed(failure)) => self.fail(failure.into()),
+            Some(Event::Failed(failure)) => self.fail(ApiError::failed(failure, &self.engine)),
             None => self.fail(ApiError::EngineStopped),
         }
     }

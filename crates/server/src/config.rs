@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// The name under which `/v1/models` lists the model. Requests may ask for any name: there is one model.
     pub model_name: String,
+    /// Where a request's tenant is looked for, first to last. A request that has none of these is the default tenant's.
+    pub tenant_from: Vec<TenantSource>,
     /// Silence on an event stream after which a comment is sent, so that no client takes a queued or prefilling
     /// request for a dead one.
     pub keep_alive: Duration,
@@ -29,6 +31,7 @@ impl ServerConfig {
     pub fn new(model_name: impl Into<String>) -> Self {
         Self {
             model_name: model_name.into(),
+            tenant_from: vec![TenantSource::Header, TenantSource::User, TenantSource::Key],
             keep_alive: Duration::from_secs(5),
             body_limit_bytes: 64 << 20,
             body_timeout: Duration::from_secs(120),
@@ -38,6 +41,17 @@ impl ServerConfig {
             max_preparing: std::thread::available_parallelism().map_or(2, usize::from),
         }
     }
+}
+
+/// What names a request's tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TenantSource {
+    /// The header `x-tenant`.
+    Header,
+    /// The field `user` of the body.
+    User,
+    /// The API key: `Authorization: Bearer`, or the header `x-api-key`.
+    Key,
 }
 
 /// Choices (prompts times `n`) of one request. All must find a place in the queue at once.

@@ -3,7 +3,7 @@
 //! Clients steer by these answers. They read the status, `code` and `Retry-After`, and they match words of the message:
 //! a text with "overloaded" in it is sent again, "maximum context length is" starts a compaction.
 
-use andante_engine::{Failure, RequestError, SubmitError};
+use andante_engine::{EngineHandle, Failure, RequestError, SubmitError};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -34,10 +34,18 @@ pub(crate) enum ApiError {
     NoModel { id: String, served: String },
     #[error("{}", refusal_text(.0))]
     Refused(#[from] RequestError),
-    #[error("{0}")]
+    #[error("this asks for {choices} answers at once; the server has room for {room}")]
+    TooManyChoices { choices: usize, room: u32 },
+    #[error("{}", not_admitted_text(*.0))]
     NotAdmitted(#[from] SubmitError),
+    /// The engine's estimate of when it will have room goes with it.
+    #[error("Rate limit reached: {failure}. Please try again in {retry_after_s}s.")]
+    QueueTimeout {
+        failure: Failure,
+        retry_after_s: u32,
+    },
     #[error("{0}")]
-    Failed(#[from] Failure),
+    Failed(Failure),
     #[error("the engine has stopped")]
     EngineStopped,
     #[error("the server is shutting down")]
@@ -63,19 +71,47 @@ fn refusal_text(error: &RequestError) -> String {
     }
 }
 
+/// OpenAI's sentence for a client that has to wait: some read the seconds out of it.
+fn not_admitted_text(error: SubmitError) -> String {
+    match error {
+        SubmitError::QueueFull { retry_after_s } => {
+            format!("Rate limit reached: the queue is full. Please try again in {retry_after_s}s.")
+        }
+        other => other.to_string(),
+    }
+}
+
 impl ApiError {
+    /// A request that failed in `engine` after it was taken in.
+    pub(crate) fn failed(failure: Failure, engine: &EngineHandle) -> Self {
+        match failure {
+            Failure::QueueTimeout => Self::QueueTimeout {
+                failure,
+                retry_after_s: engine.retry_after_s(),
+            },
+            other => Self::Failed(other),
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::Json(_) | Self::NoObject { .. } | Self::Field { .. } | Self::BodyCut => {
                 StatusCode::BAD_REQUEST
             }
-            Self::Refused(_) | Self::Failed(Failure::TooLong) => StatusCode::BAD_REQUEST,
+            Self::Refused(_) | Self::TooManyChoices { .. } | Self::Failed(Failure::TooLong) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::ContentEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::NoRoute { .. } | Self::NoModel { .. } => StatusCode::NOT_FOUND,
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotAdmitted(SubmitError::QueueFull { .. } | SubmitError::ShuttingDown)
+            Self::NotAdmitted(SubmitError::QueueFull { .. }) | Self::QueueTimeout { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            // Nothing is known to be wrong, and the same request may do better: its prompt's prefix is in the cache now.
+            Self::Failed(Failure::FirstTokenTimeout) => StatusCode::GATEWAY_TIMEOUT,
+            Self::NotAdmitted(SubmitError::ShuttingDown)
             | Self::Failed(Failure::ShuttingDown)
             | Self::Draining
             | Self::NotAdmitted(SubmitError::Dead)
@@ -88,7 +124,9 @@ impl ApiError {
     fn kind(&self) -> &'static str {
         match self.status() {
             StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::SERVICE_UNAVAILABLE => "service_unavailable",
+            StatusCode::GATEWAY_TIMEOUT => "timeout_error",
             StatusCode::INTERNAL_SERVER_ERROR => "server_error",
             _ => "invalid_request_error",
         }
@@ -99,7 +137,9 @@ impl ApiError {
             Self::Refused(RequestError::ContextLength { .. }) => Some("context_length_exceeded"),
             Self::NoModel { .. } => Some("model_not_found"),
             Self::BodyTooLarge { .. } => Some("request_too_large"),
-            Self::NotAdmitted(SubmitError::QueueFull { .. }) => Some("queue_full"),
+            Self::NotAdmitted(SubmitError::QueueFull { .. }) | Self::QueueTimeout { .. } => {
+                Some("rate_limit_exceeded")
+            }
             _ => None,
         }
     }
@@ -109,13 +149,15 @@ impl ApiError {
             Self::Field { path, .. } => Some(path),
             Self::Refused(RequestError::InvalidParameter { name, .. }) => Some(name),
             Self::NoModel { .. } => Some("model"),
+            Self::TooManyChoices { .. } => Some("n"),
             _ => None,
         }
     }
 
     fn retry_after_s(&self) -> Option<u32> {
         match self {
-            Self::NotAdmitted(SubmitError::QueueFull { retry_after_s }) => Some(*retry_after_s),
+            Self::NotAdmitted(SubmitError::QueueFull { retry_after_s })
+            | Self::QueueTimeout { retry_after_s, .. } => Some(*retry_after_s),
             _ if self.status() == StatusCode::SERVICE_UNAVAILABLE => Some(RESTART_S),
             _ => None,
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use andante_engine::fake::FakeModel;
-use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TextStack};
+use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TenantStatus, TextStack};
 use andante_gguf::{GgufFile, GgufWriter};
 use andante_text::{ChatTemplate, Tokenizer};
 use axum::Router;
@@ -114,6 +114,9 @@ impl Fixture {
             let status = self.engine.status();
             let stats = status.scheduler;
             let idle = stats.resident == 0 && stats.queued == 0 && stats.blocks.used == 0;
+            // The tenants' accounts come a little later.
+            let told = |tenant: &TenantStatus| tenant.stats.resident + tenant.stats.queued == 0;
+            let idle = idle && !status.tenants.is_empty() && status.tenants.iter().all(told);
             if idle && status.finished + status.failed + status.cancelled >= ended {
                 return;
             }

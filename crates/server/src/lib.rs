@@ -8,6 +8,7 @@
 //! | `http` | listener, connection limits, shutdown |
 //! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
 //! | `answer` | the choices of one request as one sequence of events |
+//! | `caller` | whom a request is served for, and how urgent it is |
 //! | `sse` | that sequence as a body of server-sent events |
 //! | `json` | fields that name themselves when they are wrong |
 //! | `error` | every refusal, and OpenAI's envelope for it |
@@ -17,6 +18,7 @@
 
 mod answer;
 mod api;
+mod caller;
 mod config;
 mod error;
 #[cfg(test)]
@@ -26,6 +28,6 @@ mod json;
 mod server;
 mod sse;
 
-pub use config::ServerConfig;
+pub use config::{ServerConfig, TenantSource};
 pub use http::{Phase, serve};
 pub use server::Server;

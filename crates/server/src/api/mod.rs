@@ -4,8 +4,10 @@ mod chat;
 mod completions;
 mod health;
 mod message;
+mod metrics;
 mod models;
 mod sampling;
+mod scheduler;
 mod wire;
 
 use andante_engine::{Delta, FinishReason, Request, Usage};
@@ -19,6 +21,7 @@ use serde_json::Value;
 
 use crate::Server;
 use crate::answer::{Answer, Choice};
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::json::Field;
 use crate::sse::{self, Frames};
@@ -35,6 +38,8 @@ pub(crate) fn routes(server: Server) -> Router {
         .nest("/v1", openai.clone())
         .merge(openai)
         .route("/version", get(health::version))
+        .route("/metrics", get(metrics::metrics))
+        .route("/scheduler", get(scheduler::scheduler))
         .method_not_allowed_fallback(no_method)
         .fallback(no_route)
         .with_state(server)
@@ -70,18 +75,28 @@ async fn answer<E: Encode>(
     decode: fn(&Server, &Field<'_>) -> Result<Job<E>, ApiError>,
 ) -> Result<Response, ApiError> {
     let body = server.read_body(headers, body).await?;
+    let caller = Caller::of(headers);
     let job = server
         .prepare(move |server| {
             let body: Value = serde_json::from_slice(&body)?;
             let body = Field::body(&body)?;
-            decode(server, &body)
+            let (tenant, priority) = caller.identify(&body, &server.config().tenant_from)?;
+            let mut job = decode(server, &body)?;
+            for request in &mut job.requests {
+                request.set_account(tenant.clone(), priority);
+            }
+            Ok(job)
         })
         .await?;
-    let streams = job
-        .requests
-        .into_iter()
-        .map(|request| server.engine().submit(request));
-    let answer = Answer::new(streams.collect::<Result<_, _>>()?, job.choices_per_prompt);
+    let engine = server.engine();
+    let (choices, room) = (job.requests.len(), engine.max_inside());
+    if choices > room as usize {
+        return Err(ApiError::TooManyChoices { choices, room });
+    }
+    let streams = job.requests.into_iter();
+    let streams = streams.map(|request| engine.submit(request));
+    let streams = streams.collect::<Result<_, _>>()?;
+    let answer = Answer::new(engine.clone(), streams, job.choices_per_prompt);
     if job.stream {
         return Ok(sse::response(
             answer,

@@ -205,7 +205,13 @@ async fn a_full_queue_refuses_before_the_status_line() {
         let reply = server
             .chat(&json!({"messages": user("hi"), "stream": stream}))
             .await;
-        assert_eq!(reply.error(503)["type"], "service_unavailable");
+        let error = reply.error(429);
+        assert_eq!(
+            (&error["type"], &error["code"]),
+            (&json!("rate_limit_error"), &json!("rate_limit_exceeded"))
+        );
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("Please try again in "), "{message}");
         assert!(
             reply.headers["retry-after"]
                 .to_str()
@@ -215,23 +221,88 @@ async fn a_full_queue_refuses_before_the_status_line() {
                 >= 1
         );
     }
-    // Several choices are admitted together or not at all.
+    // Two choices are admitted together or not at all.
     drop(waiting);
-    server
-        .chat(&json!({"messages": user("hi"), "n": 3}))
-        .await
-        .error(503);
+    let two = json!({"messages": user("hi"), "n": 2, "temperature": 0});
+    server.chat(&two).await.error(429);
+    // The places of those who left are free at once: a retry does not wait behind its own ghost.
     drop(running);
-    // Two ended by departure; two of the last three may have been in before the third found no room.
-    server.idle_after(2).await;
-    let body = json!({"messages": user("hi"), "n": 2, "temperature": 0});
-    for _ in 0..1000 {
-        if server.chat(&body).await.status == 200 {
-            return;
-        }
+    assert_eq!(server.chat(&two).await.status, 200);
+}
+
+#[tokio::test]
+async fn more_choices_than_there_are_places_are_refused_as_such() {
+    let server = Fixture::with(conversation(), |engine, _| {
+        engine.sessions = 1;
+        engine.max_queue = 2;
+    });
+    let body = json!({"messages": user("hi"), "n": 4});
+    let error = server.chat(&body).await.error(400);
+    assert_eq!(error["param"], "n");
+    assert!(
+        error["message"].as_str().unwrap().contains("room for 3"),
+        "{error}"
+    );
+    let body = json!({"prompt": ["a", "b"], "n": 2, "max_tokens": 1});
+    server.post("/v1/completions", &body).await.error(400);
+    let body = json!({"messages": user("hi"), "n": 3, "max_tokens": 1});
+    assert_eq!(server.chat(&body).await.status, 200);
+}
+
+#[tokio::test]
+async fn f24_timeouts_come_as_a_status_or_as_the_last_event_of_a_stream() {
+    let server = Fixture::with(conversation(), |engine, _| {
+        engine.sessions = 1;
+        engine.queue_timeout_s = Some(1);
+        engine.ring_events = 4;
+    });
+    // It fills its ring, is parked, and holds the only place.
+    let endless = json!({"messages": user("go on"), "stream": true, "ignore_eos": true});
+    let running = server.open(CHAT, &endless).await;
+    while server.engine.status().scheduler.parked == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("the places of those who left were never free again");
+    let whole = json!({"messages": user("hi")});
+    let streamed = json!({"messages": user("hi"), "stream": true});
+    let (whole, streamed) = tokio::join!(server.chat(&whole), server.chat(&streamed));
+    assert_eq!(whole.error(429)["code"], "rate_limit_exceeded");
+    assert!(whole.headers.contains_key("retry-after"));
+    assert_eq!(streamed.status, 200);
+    let events = streamed.events();
+    let [.., error, done] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(error["error"]["type"], "rate_limit_error");
+    assert_eq!(done, "[DONE]");
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f23_a_request_that_is_long_in_the_making_holds_no_place() {
+    let server = Fixture::with(conversation(), |engine, config| {
+        engine.sessions = 1;
+        engine.max_queue = 0;
+        config.max_preparing = 2;
+    });
+    let slow = server.server.clone();
+    let (started, preparing) = tokio::sync::oneshot::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let making = tokio::spawn(async move {
+        slow.prepare(move |_| {
+            started.send(()).expect("the test waits");
+            released.recv().expect("the test lets it go");
+            Ok(())
+        })
+        .await
+    });
+    preparing.await.expect("it begins");
+    let stats = server.engine.status().scheduler;
+    assert_eq!((stats.queued, stats.resident), (0, 0));
+    // The only place of this server is free for whoever is ready.
+    let body = json!({"messages": user("hi"), "temperature": 0});
+    assert_eq!(server.chat(&body).await.status, 200);
+    release.send(()).expect("it waits");
+    making.await.expect("no panic").expect("prepared");
 }
 
 #[tokio::test]

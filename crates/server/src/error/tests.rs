@@ -34,8 +34,12 @@ async fn a_prompt_that_is_too_long_has_openais_sentence_and_the_numbers() {
 #[tokio::test]
 async fn a_full_queue_says_when_to_come_back() {
     let (status, retry, body) = answer(SubmitError::QueueFull { retry_after_s: 7 }.into()).await;
-    assert_eq!((status, retry.as_deref()), (503, Some("7")));
-    assert_eq!(body["error"]["type"], "service_unavailable");
+    assert_eq!((status, retry.as_deref()), (429, Some("7")));
+    assert_eq!(body["error"]["type"], "rate_limit_error");
+    assert_eq!(
+        body["error"]["message"],
+        "Rate limit reached: the queue is full. Please try again in 7s."
+    );
 }
 
 #[tokio::test]
@@ -69,13 +73,44 @@ async fn statuses_and_types_tell_whose_fault_it_is() {
             "invalid_request_error",
         ),
         (SubmitError::ShuttingDown.into(), 503, "service_unavailable"),
-        (Failure::ShuttingDown.into(), 503, "service_unavailable"),
-        (Failure::Model.into(), 500, "server_error"),
+        (
+            ApiError::Failed(Failure::ShuttingDown),
+            503,
+            "service_unavailable",
+        ),
+        (
+            SubmitError::QueueFull { retry_after_s: 7 }.into(),
+            429,
+            "rate_limit_error",
+        ),
+        (
+            ApiError::QueueTimeout {
+                failure: Failure::QueueTimeout,
+                retry_after_s: 7,
+            },
+            429,
+            "rate_limit_error",
+        ),
+        (
+            ApiError::Failed(Failure::FirstTokenTimeout),
+            504,
+            "timeout_error",
+        ),
+        (
+            ApiError::TooManyChoices {
+                choices: 9,
+                room: 8,
+            },
+            400,
+            "invalid_request_error",
+        ),
+        (ApiError::Failed(Failure::Model), 500, "server_error"),
         (ApiError::Panicked, 500, "server_error"),
     ] {
         let message = error.to_string();
         let (got, retry, body) = answer(error).await;
-        assert_eq!((got, retry.is_some()), (status, status == 503), "{message}");
+        assert_eq!(got, status, "{message}");
+        assert_eq!(retry.is_some(), [429, 503].contains(&status), "{message}");
         assert_eq!(body["error"]["type"], kind, "{message}");
         assert_eq!(body["error"]["message"], message);
     }

@@ -1,0 +1,93 @@
+//! Whom a request is served for, and how urgent it is: from the head, the body or the API key, as the server is told.
+//!
+//! Nothing is checked: this tells users of one machine apart, who have no reason to lie to each other.
+
+use andante_engine::{Priority, Tenant};
+use axum::http::{HeaderMap, HeaderName, header};
+
+use crate::config::TenantSource;
+use crate::error::ApiError;
+use crate::json::Field;
+
+const TENANT: HeaderName = HeaderName::from_static("x-tenant");
+const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// What a request's head says of its sender.
+pub(crate) struct Caller {
+    tenant: Option<String>,
+    key: Option<String>,
+    priority: Option<String>,
+}
+
+impl Caller {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let text = |name: HeaderName| {
+            let value = headers.get(name)?;
+            let text = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
+            Some(text).filter(|text| !text.is_empty())
+        };
+        let bearer = text(header::AUTHORIZATION).and_then(|value| {
+            let (scheme, key) = value.split_once(' ')?;
+            let key = key.trim().to_owned();
+            (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
+        });
+        Self {
+            tenant: text(TENANT),
+            key: bearer.or_else(|| text(API_KEY)),
+            priority: text(PRIORITY),
+        }
+    }
+
+    /// The account of the first of `sources` that the request has, and its priority.
+    pub(crate) fn identify(
+        &self,
+        body: &Field<'_>,
+        sources: &[TenantSource],
+    ) -> Result<(Tenant, Priority), ApiError> {
+        let user = body.get("user").string()?.filter(|user| !user.is_empty());
+        let named = |source: &TenantSource| match source {
+            TenantSource::Header => self.tenant.as_deref().map(Tenant::named),
+            TenantSource::User => user.map(Tenant::named),
+            TenantSource::Key => self.key.as_deref().map(Tenant::of_key),
+        };
+        let tenant = sources.iter().find_map(named).unwrap_or_default();
+        Ok((tenant, self.priority(body)?))
+    }
+
+    fn priority(&self, body: &Field<'_>) -> Result<Priority, ApiError> {
+        if let Some(word) = &self.priority {
+            return parse(word).ok_or_else(|| ApiError::Field {
+                path: PRIORITY.as_str().to_owned(),
+                why: unknown(word),
+            });
+        }
+        let field = body.get("priority");
+        if let Some(word) = field.string()? {
+            return parse(word).ok_or_else(|| field.error(unknown(word)));
+        }
+        // OpenAI's tiers: a dearer one that is served first, and a cheaper one that waits.
+        Ok(match body.get("service_tier").string()? {
+            Some("priority") => Priority::High,
+            Some("flex") => Priority::Low,
+            _ => Priority::Normal,
+        })
+    }
+}
+
+fn parse(word: &str) -> Option<Priority> {
+    match word {
+        "low" => Some(Priority::Low),
+        "normal" => Some(Priority::Normal),
+        "high" => Some(Priority::High),
+        _ => None,
+    }
+}
+
+fn unknown(word: &str) -> String {
+    let word: String = word.chars().take(32).collect();
+    format!("`{word}` is no priority; low, normal and high are")
+}
+
+#[cfg(test)]
+mod tests;
