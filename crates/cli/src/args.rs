@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
-pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
+pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs, TraceArgs};
 pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
 
 /// A local LLM inference server that keeps every answer flowing.

@@ -74,7 +74,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "tenants")]
     pub(crate) trace: Option<PathBuf>,
     /// Factor on the times between requests; 0.5 sends twice as fast
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_scale)]
     pub(crate) time_scale: f64,
     /// Only this many requests of the trace
     #[arg(long, value_name = "N")]
@@ -112,4 +112,11 @@ pub(crate) struct TenantArgs {
     /// Answer tokens of each request
     #[arg(long, value_name = "TOKENS", default_value_t = 40)]
     pub(crate) answer: u32,
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    let scale = text.parse().ok();
+    scale
+        .filter(|scale: &f64| scale.is_finite() && *scale >= 0.0)
+        .ok_or_else(|| "give a number that is not negative".to_owned())
 }

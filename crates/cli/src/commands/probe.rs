@@ -6,6 +6,7 @@
 mod answer;
 mod client;
 mod metrics;
+mod open_loop;
 mod prompt;
 #[cfg(test)]
 mod script;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 
 use crate::args::ProbeArgs;
 use crate::output::print;
+use crate::trace;
 use target::Target;
 
 /// What a mode hands back: its result as JSON and as text, a figure, and why it is void, if it is.
@@ -36,10 +38,10 @@ struct Report {
 
 pub(crate) fn run(args: &ProbeArgs) -> Result<()> {
     let mut target = Target::open(args)?;
-    let report = if args.tenants.tenants.is_some() {
-        tenants(&mut target, args)?
-    } else {
-        stalls(&mut target, args)?
+    let report = match (&args.trace.trace, args.tenants.tenants) {
+        (Some(path), _) => open_loop(&mut target, args, path)?,
+        (None, Some(_)) => tenants(&mut target, args)?,
+        (None, None) => stalls(&mut target, args)?,
     };
     if let (Some(path), Some(svg)) = (&args.svg, &report.svg) {
         write(path, svg)?;
@@ -108,6 +110,27 @@ fn stalls(target: &mut Target, args: &ProbeArgs) -> Result<Report> {
         text,
         svg,
         void,
+    })
+}
+
+fn open_loop(target: &mut Target, args: &ProbeArgs, path: &Path) -> Result<Report> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let requests = trace::parse(&text, usize::MAX)
+        .with_context(|| format!("{} is no trace", path.display()))?;
+    let timeout = Duration::from_secs(args.timeout_s);
+    let sent = open_loop::run(target, &requests, &args.trace, timeout)?;
+    let load = open_loop::Load::of(&sent, &args.trace);
+    let svg = args
+        .svg
+        .is_some()
+        .then(|| open_loop::figure(&sent))
+        .transpose()?;
+    Ok(Report {
+        json: json!({"mode": "trace", "time_scale": args.trace.time_scale, "load": load}),
+        text: load.table(&args.trace),
+        svg,
+        void: load.void(),
     })
 }
 
