@@ -40,6 +40,11 @@ impl Server {
         Self { process, address }
     }
 
+    /// Its base address.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// One request, one JSON answer.
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let mut reader = self.send(path, body);

@@ -250,7 +250,7 @@ fn a_server_of_text_only_is_asked_with_text() {
 #[test]
 fn a_server_that_refuses_everything_says_why() {
     let base = script::serve(|_, reply| {
-        reply.whole("401 Unauthorized", "{\"error\":{\"message\":\"no key\"}}")
+        reply.whole("401 Unauthorized", "{\"error\":{\"message\":\"no key\"}}");
     });
     let mut args = options("");
     args.url = base;
