@@ -25,6 +25,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         &[],
     )?;
     cargo(root, "tests", &["test", "--workspace", "--locked"], &[])?;
+    step("mutants", || crate::mutants::run(root))?;
     cargo(
         root,
         "docs",

@@ -3,7 +3,9 @@
 
 mod bench_stalls;
 mod ci;
+mod mutants;
 mod peers;
+mod soak;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +15,9 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   ci      format, clippy, tidy, all tests, docs: what must pass before a change lands
   tidy    only the repository's own rules
+  mutants takes each safeguard of the scheduler away and asks that its test fails
+  soak [LOGS]
+          random event logs of the scheduler, a million unless told otherwise
   bench-stalls [--rounds N] [--sessions N] [--threads N] [--long TOKENS]
           builds llama-server and andante, probes both by turns, prints the ratios that are to hold
 ";
@@ -23,6 +28,8 @@ fn main() -> ExitCode {
     let result = match args.first().map(String::as_str) {
         Some("ci") => ci::run(&root()),
         Some("tidy") => tidy::run(&root()),
+        Some("mutants") => mutants::run(&root()),
+        Some("soak") => soak::run(&root(), args.get(1).map(String::as_str)),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {
             eprint!("{USAGE}");

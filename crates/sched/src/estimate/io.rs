@@ -6,6 +6,9 @@ use crate::cost::{FRACTION_BITS, Fixed, IoCost, saturate};
 /// Each sample takes this part of the weight of those before it, as a right shift: about the last 64 count.
 const FORGETTING_SHIFT: u32 = 6;
 
+/// Most blocks in one unit: the sums hold units of an hour.
+const MOST_BLOCKS: u32 = 1 << 16;
+
 /// Weight of one sample: room for the forgetting.
 const ONE: i128 = 1 << 20;
 
@@ -86,12 +89,12 @@ impl IoEstimate {
         saturate(time * i128::from(self.permille()) / 1000)
     }
 
-    /// The most blocks, at most `most`, that fit `room` in one unit.
+    /// The most blocks of one unit, at most `most`, that fit `room`.
     pub(crate) fn blocks_within(&self, room: Fixed, most: u32) -> u32 {
         if most == 0 || self.units(1) > room {
             return 0;
         }
-        let (mut low, mut high) = (1, most);
+        let (mut low, mut high) = (1, most.min(MOST_BLOCKS));
         while low < high {
             let middle = low + (high - low).div_ceil(2);
             if self.units(middle) <= room {
@@ -109,6 +112,7 @@ impl IoEstimate {
         };
         // A unit of hours is as good as one of an hour: no overflow in the sums.
         let elapsed_us = i64::from(u32::try_from(elapsed_us).unwrap_or(u32::MAX));
+        let blocks = blocks.min(MOST_BLOCKS);
         let predicted_us = (self.cost.units(blocks) >> FRACTION_BITS).max(1);
         self.margin.learn(elapsed_us.max(1), predicted_us);
         sums.add(blocks, elapsed_us << FRACTION_BITS);
@@ -122,3 +126,6 @@ impl IoEstimate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -289,3 +289,169 @@ fn a_follower_waits_and_lends_its_rank() {
         ]
     );
 }
+
+#[test]
+fn the_flow_whose_turn_it_is_gets_what_it_can_use() {
+    let config = config(Mode::Mix);
+    let (mut policy, estimate) = (Policy::new(&config), Estimate::new(&config));
+    let candidate = |turn, remaining, leader| Candidate {
+        slot: 0,
+        turn: (turn, 0, 0),
+        start: 0,
+        remaining,
+        loadable: 0,
+        leader,
+    };
+    let mut tokens = |prompts: &[Candidate]| -> Vec<(usize, u32)> {
+        policy.decide(View {
+            prompts,
+            ready: Shape::default(),
+            active: 1,
+            estimate: &estimate,
+            may_save: false,
+        });
+        policy
+            .parts()
+            .iter()
+            .map(|part| (part.prompt, part.tokens))
+            .collect()
+    };
+    // The second flow's oldest and shortest share; a shorter prompt of the first waits.
+    let second = [
+        candidate(9, 5, 0),
+        candidate(3, 900, 1),
+        candidate(3, 700, 2),
+    ];
+    assert_eq!(tokens(&second), [(1, 10), (2, 30)]);
+    // What it cannot use goes to the next flow.
+    let small = [candidate(9, 500, 0), candidate(3, 7, 1), candidate(3, 2, 2)];
+    assert_eq!(tokens(&small), [(0, 31), (1, 7), (2, 2)]);
+}
+
+/// 5 µs a unit and 2 µs a block, a candidate that could load ten blocks.
+fn with_store(mode: Mode) -> (Bench, Candidate) {
+    let io = crate::cost::IoCost {
+        unit: micros(5),
+        block: micros(2),
+    };
+    let bench = Bench::new(&Config {
+        load_cost: io,
+        save_cost: io,
+        ..config(mode)
+    });
+    let loads = Candidate {
+        slot: 0,
+        turn: (0, 0, 0),
+        start: 0,
+        remaining: 30,
+        loadable: 10,
+        leader: 0,
+    };
+    (bench, loads)
+}
+
+#[test]
+fn a_load_takes_its_part_of_the_budget() {
+    let (mut bench, loads) = with_store(Mode::Mix);
+    let computes = Candidate {
+        remaining: 900,
+        loadable: 0,
+        leader: 1,
+        ..loads
+    };
+    let one = Shape {
+        rows: 1,
+        ..Shape::default()
+    };
+    let mut decide = |prompts: &[Candidate], ready: Shape| {
+        let turn = bench.policy.decide(View {
+            prompts,
+            ready,
+            active: 1,
+            estimate: &bench.estimate,
+            may_save: true,
+        });
+        let tokens: Vec<u32> = bench
+            .policy
+            .parts()
+            .iter()
+            .map(|part| part.tokens)
+            .collect();
+        (turn, bench.policy.io(), tokens)
+    };
+    // 50 − 12 − 1 µs are left beside a decoder: all ten blocks take 25, tokens the rest.
+    let load = |blocks| Some(Io::Load { prompt: 0, blocks });
+    assert_eq!(
+        decide(&[loads, computes], one),
+        (DECODE, load(10), vec![12])
+    );
+    // Alone it is limited by the budget.
+    let more = Candidate {
+        loadable: 100,
+        ..loads
+    };
+    assert_eq!(decide(&[more], one), (DECODE, load(16), vec![]));
+}
+
+#[test]
+fn a_load_without_room_is_a_block_at_a_time() {
+    let (bench, loads) = with_store(Mode::HandOff);
+    let mut policy = Policy::new(&Config {
+        t_stall_us: 5,
+        ..config(Mode::HandOff)
+    });
+    let ready = Shape {
+        rows: 1,
+        ..Shape::default()
+    };
+    let view = View {
+        prompts: &[loads],
+        ready,
+        active: 1,
+        estimate: &bench.estimate,
+        may_save: false,
+    };
+    let forced = Turn::Step {
+        decode: false,
+        forced: true,
+    };
+    assert_eq!(policy.decide(view), forced);
+    assert_eq!(
+        policy.io(),
+        Some(Io::Load {
+            prompt: 0,
+            blocks: 1
+        })
+    );
+    assert_eq!(
+        policy.decide(view),
+        DECODE,
+        "it owes a turn like any prefill"
+    );
+}
+
+#[test]
+fn saves_take_spare_time_and_a_fifth_from_decoders() {
+    let (mut bench, _) = with_store(Mode::Mix);
+    let mut decide = |rows, active| {
+        let ready = Shape {
+            rows,
+            ..Shape::default()
+        };
+        let turn = bench.policy.decide(View {
+            prompts: &[],
+            ready,
+            active,
+            estimate: &bench.estimate,
+            may_save: true,
+        });
+        (turn, bench.policy.io())
+    };
+    // Nothing else to do: T_idle is 200 µs.
+    assert_eq!(decide(0, 0), (PREFILL, Some(Io::Save { blocks: 97 })));
+    // A decoder that is sampling is not kept waiting.
+    assert_eq!(decide(0, 1), (Turn::Idle, None));
+    // Steps of 11 µs earn 2.75 each; one block costs 7, two cost 9.
+    let saves: Vec<usize> = (0..12).filter(|_| decide(1, 1).1.is_some()).collect();
+    assert_eq!(saves, [2, 5, 8, 10]);
+}

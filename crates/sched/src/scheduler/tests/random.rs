@@ -256,12 +256,22 @@ fn check_patience(world: &World) {
     }
 }
 
+/// So many logs, or as many as `PROPTEST_CASES` asks for.
+fn logs(usual: u32) -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let config = ProptestConfig::default();
+    ProptestConfig {
+        cases: if asked { config.cases } else { usual },
+        ..config
+    }
+}
+
 fn clients() -> impl Strategy<Value = Vec<Client>> {
     prop::collection::vec(client(), 1..14)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(logs(1000))]
 
     /// I1, I3, I5, I6, I8, I9; every sequence ends once, every block comes back, no row reads wrong KV.
     #[test]
@@ -316,7 +326,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(logs(100))]
 
     /// A cold start with every coefficient wrong, a decoder and a long prompt: the first chunk is at most
     /// twice the largest seen to fit, hardly a step breaks the bound and none by much, and the prompt still gets on.

@@ -324,11 +324,11 @@ fn f10_a_short_prompt_does_not_wait_for_a_long_one() {
 fn f11_a_long_prompt_keeps_its_part_under_endless_short_ones() {
     let mut world = world(mix());
     world.arrive(0, 0, 100_000, 1);
-    // 440 ms of work a second.
-    for i in 0..3000 {
-        world.arrive(i * 50 * MS, i + 1, 200, 2);
+    // 1.5 s of work a second.
+    for i in 0..10_000 {
+        world.arrive(i * 15 * MS, i + 1, 200, 2);
     }
-    world.run();
+    world.run_until(150 * SECOND);
     let cost = dense();
     let mut shared = 0;
     for ran in during_prefill(&world, 0).filter(|ran| ran.step.prefill.len() > 1) {
@@ -349,8 +349,8 @@ fn f11_a_long_prompt_keeps_its_part_under_endless_short_ones() {
         shared += 1;
     }
     assert!(shared > 100);
-    // Alone it takes 26 s; a quarter of the time is its own, and more is left over.
-    assert!(world.ttft(0) < 4 * 26 * SECOND);
+    // Alone it takes 26 s; a quarter of the time is its own, less what the decoders take.
+    assert!(world.ttft(0) < 5 * 26 * SECOND, "{}", world.ttft(0));
 }
 
 #[test]
