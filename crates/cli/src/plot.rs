@@ -225,7 +225,10 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 fn draw_lane(chart: &mut Chart<'_, '_>, lane: &Lane, foot: f64, time: Range<f64>) -> Drawn {
     let thin = (time.end - time.start) / f64::from(SIZE.0);
     chart.draw_series(lane.blocks.iter().map(|block| {
-        let end = block.end_s.max(block.start_s + thin);
+        let width = block.end_s - block.start_s;
+        // Blocks that touch stay apart where there is room for it.
+        let gap = if width > 4.0 * thin { thin } else { 0.0 };
+        let end = block.start_s + (width - gap).max(thin);
         let top = foot + 0.1 + 0.8 * block.height.clamp(0.0, 1.0);
         let colour = COLOURS[block.kind % COLOURS.len()];
         Rectangle::new([(block.start_s, foot + 0.1), (end, top)], colour.filled())

@@ -234,6 +234,3 @@ fn report(args: &SimulateArgs, runs: &[(String, Run)]) -> Result<()> {
         None => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests;

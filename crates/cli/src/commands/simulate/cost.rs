@@ -90,3 +90,6 @@ fn fixed(us: f64) -> Result<Fixed> {
     }
     Ok((us * f64::from(1u32 << FRACTION_BITS)).round() as Fixed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,3 +131,6 @@ fn fill(prompts: &[u32], mut budget: u32) -> Vec<(usize, u32)> {
     }
     parts
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,10 +48,8 @@ impl History {
         match *entry {
             Entry::Add(request) => self.add(&request, scheduler),
             Entry::Cancel(id) => drop(self.cancelled.insert(id)),
-            Entry::Sampled { id, outcome } => {
-                if self.sampling.remove(&id) {
-                    self.outcome(id, outcome);
-                }
+            Entry::Sampled { id, outcome } if self.sampling.remove(&id) => {
+                self.outcome(id, outcome);
             }
             Entry::Plan { now_us, plan } => self.plan(now_us, plan),
             Entry::IoDone { elapsed_us, .. } if self.step.is_some() => self.io_us += elapsed_us,
@@ -137,3 +135,6 @@ impl History {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

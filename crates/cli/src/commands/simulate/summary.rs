@@ -182,3 +182,6 @@ fn both(ttft: Ttft) -> String {
         _ => "-".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

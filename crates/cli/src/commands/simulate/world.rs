@@ -333,3 +333,6 @@ impl Server for Ours {
             .expect("the step just planned");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! `andante simulate` as a program, on traces and logs made here.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use andante_sched::{Admission, Config, Outcome, Plan, Scheduler};
+use serde_json::Value;
+
+fn simulate(file: &Path, flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_andante"))
+        .arg("simulate")
+        .arg(file)
+        .args(flags)
+        .output()
+        .unwrap()
+}
+
+fn stdout(file: &Path, flags: &[&str]) -> String {
+    let output = simulate(file, flags);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(file: &Path, flags: &[&str]) -> String {
+    let output = simulate(file, flags);
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Two answers under way when a long prompt comes, and a short one behind it.
+fn trace(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("trace.csv");
+    let text = "TIMESTAMP,ContextTokens,GeneratedTokens\n\
+                2024-01-01 00:00:00.0000000,500,300\n\
+                2024-01-01 00:00:00.0000000,500,300\n\
+                2024-01-01 00:00:01.0000000,60000,4\n\
+                2024-01-01 00:00:01.5000000,200,50\n";
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn number(json: &Value, run: usize, pointer: &str) -> f64 {
+    json[run].pointer(pointer).and_then(Value::as_f64).unwrap()
+}
+
+#[test]
+fn the_comparison_shows_what_each_policy_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let svg = folder.path().join("svg");
+    let flags = ["--json", "--svg", svg.to_str().unwrap()];
+    let json: Value = serde_json::from_str(&stdout(&trace, &flags)).unwrap();
+    let names: Vec<&str> = (0..4)
+        .map(|run| json[run]["policy"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["ours:100", "prefill-first:8192", "mixed:2048", "mixed:512"]
+    );
+    let gap = |run| number(&json, run, "/max_gap_ms");
+    let short = |run| number(&json, run, "/ttft_by_length/0/p99_s");
+    assert!(gap(0) <= 100.0, "{}", gap(0));
+    assert!(gap(1) > 5000.0 && gap(2) > 300.0);
+    assert!(short(0) < 0.25 && (1..4).all(|run| short(run) > 5.0));
+    assert_eq!(
+        (0..4)
+            .map(|run| number(&json, run, "/unanswered"))
+            .sum::<f64>(),
+        0.0
+    );
+    for name in ["steps.svg", "gaps.svg", "ttft.svg"] {
+        let figure = fs::read_to_string(svg.join(name)).unwrap();
+        assert!(
+            figure.contains("mixed:512") && figure.ends_with("</svg>\n"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn policies_and_load_are_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let table = stdout(
+        &trace,
+        &[
+            "-p",
+            "alternate,ours:50",
+            "--chunk",
+            "256",
+            "--max-prompt",
+            "1000",
+            "--noise",
+            "10",
+            "--fit",
+        ],
+    );
+    let names: Vec<&str> = table
+        .lines()
+        .skip(2)
+        .map(|line| line.split_once(' ').unwrap().0)
+        .collect();
+    assert_eq!(names, ["alternate:256", "ours:50"]);
+    let json = stdout(&trace, &["-p", "mixed:512", "--limit", "2", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(number(&json, 0, "/requests"), 2.0);
+}
+
+#[test]
+fn the_cost_model_can_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let cost = folder.path().join("cost.json");
+    let zero = r#""token_us":0,"attend_us":0,"context_us":0,"row_us":0"#;
+    fs::write(
+        &cost,
+        format!(r#"{{"cost":{{"decode_us":7000,"prefill_us":7000,"mixed_us":7000,{zero}}}}}"#),
+    )
+    .unwrap();
+    let flags = [
+        "-p",
+        "decode-first",
+        "--json",
+        "--cost",
+        cost.to_str().unwrap(),
+    ];
+    let json: Value = serde_json::from_str(&stdout(&trace, &flags)).unwrap();
+    assert_eq!(number(&json, 0, "/max_gap_ms"), 7.0);
+}
+
+#[test]
+fn a_bad_line_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.csv");
+    fs::write(
+        &path,
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,5\n",
+    )
+    .unwrap();
+    let error = refused(&path, &[]);
+    assert!(
+        error.contains("bad.csv") && error.contains("line 2"),
+        "{error}"
+    );
+    let error = refused(&path, &["-p", "fastest"]);
+    assert!(error.contains("prefill-first"), "{error}");
+    let error = refused(&trace(folder.path()), &["--replay"]);
+    assert!(error.contains("not a scheduling log"), "{error}");
+}
+
+/// A recorded run of two requests, 3 ms a step.
+fn log() -> Vec<u8> {
+    let mut scheduler = Scheduler::new(Config::new(2, 100, 16));
+    scheduler.record(true);
+    let mut log = Vec::new();
+    for id in 0..2 {
+        scheduler.add(Admission::new(id, &[5; 40], 4)).unwrap();
+    }
+    let mut now_us = 1_000_000;
+    while let Plan::Step(step) = scheduler.plan(now_us) {
+        let step = step.clone();
+        let mut outcomes = vec![Outcome::Token(7); step.decode.len()];
+        outcomes.extend(step.prefill.iter().map(|range| {
+            if range.last {
+                Outcome::Token(7)
+            } else {
+                Outcome::Prefilled
+            }
+        }));
+        scheduler.complete(step.step_no, 3000, &outcomes).unwrap();
+        now_us += 3000;
+        scheduler.take_log(&mut log);
+    }
+    scheduler.take_log(&mut log);
+    log
+}
+
+#[test]
+fn a_log_is_replayed_and_is_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.log");
+    fs::write(&path, log()).unwrap();
+    let shown = stdout(&path, &[]);
+    assert!(
+        shown.contains("are the recorded ones") && shown.contains("\nrecorded |"),
+        "{shown}"
+    );
+    let json = stdout(&path, &["--replay", "-p", "mixed:512", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (json[0]["policy"].as_str(), json[1]["policy"].as_str()),
+        (Some("recorded"), Some("mixed:512"))
+    );
+    assert_eq!(number(&json, 0, "/max_gap_ms"), 3.0);
+    assert_eq!(
+        (
+            number(&json, 1, "/requests"),
+            number(&json, 1, "/unanswered")
+        ),
+        (2.0, 0.0)
+    );
+}
+
+#[test]
+fn a_cut_log_is_used_and_a_damaged_one_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.log");
+    let mut log = log();
+    fs::write(&path, &log[..log.len() - 3]).unwrap();
+    assert!(stdout(&path, &[]).contains("cut off"));
+    let prompt = log.windows(40).position(|bytes| bytes == [5; 40]).unwrap();
+    log[prompt] = 6;
+    fs::write(&path, &log).unwrap();
+    let error = refused(&path, &[]);
+    assert!(
+        error.contains("run.log") && error.contains("damaged"),
+        "{error}"
+    );
+}
