@@ -324,9 +324,9 @@ fn f10_a_short_prompt_does_not_wait_for_a_long_one() {
 fn f11_a_long_prompt_keeps_its_part_under_endless_short_ones() {
     let mut world = world(mix());
     world.arrive(0, 0, 100_000, 1);
-    // 1.5 s of work a second.
-    for i in 0..10_000 {
-        world.arrive(i * 15 * MS, i + 1, 200, 2);
+    // 1.1 s of work a second, each longer than what fits a step.
+    for i in 0..750 {
+        world.arrive(i * 200 * MS, i + 1, 2000, 2);
     }
     world.run_until(150 * SECOND);
     let cost = dense();
