@@ -1,16 +1,19 @@
 //! The command line: every option, its meaning and its default.
 
 mod probe;
+mod serve;
 mod simulate;
 
-use std::net::IpAddr;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs, TraceArgs};
+pub(crate) use serve::{ServeArgs, TenantFrom};
 pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
 
 /// A local LLM inference server that keeps every answer flowing.
@@ -79,9 +82,19 @@ pub(crate) struct EngineArgs {
         default_value_t = 4
     )]
     pub(crate) sessions: u32,
-    /// Longest step, in milliseconds, while an answer is being generated
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    pub(crate) max_stall_ms: u32,
+    /// Sequences computed at once; they share the memory of the sessions [default: as many as sessions]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_active: Option<u32>,
+    /// Which promise yields when not all can be kept
+    #[arg(long, value_enum, default_value_t = Profile::Interactive)]
+    pub(crate) profile: Profile,
+    /// Longest step, in milliseconds, while an answer is being generated; `auto` is 100, or four steps of an answer alone
+    /// on a machine where one takes more than 25
+    #[arg(long, value_name = "MS", default_value_t = MaxStall::Auto)]
+    pub(crate) max_stall_ms: MaxStall,
+    /// Percent of the time kept for answers while prompts wait [default: 0 with --mode mix, 50 with hand-off]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=95))]
+    pub(crate) decode_share: Option<u32>,
     /// Longest step, in milliseconds, while only prompts are processed
     #[arg(long, value_name = "MS", default_value_t = 500)]
     pub(crate) max_idle_ms: u32,
@@ -108,36 +121,35 @@ pub(crate) enum Mode {
     HandOff,
 }
 
-/// Options of `serve`.
-#[derive(Args, Debug)]
-pub(crate) struct ServeArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) engine: EngineArgs,
-    /// Address to listen on
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = parse_host)]
-    pub(crate) host: IpAddr,
-    /// Port to listen on; 0 takes a free one
-    #[arg(long, default_value_t = 8000)]
-    pub(crate) port: u16,
-    /// Seconds that running answers get to finish after SIGINT or SIGTERM
-    #[arg(long, value_name = "S", default_value_t = 30)]
-    pub(crate) drain_s: u64,
-    /// Folder of the KV cache on disk (not yet: the option is known, the disk cache is not built)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) kv_disk_dir: Option<PathBuf>,
-    /// Size limit of the KV cache on disk (not yet)
-    #[arg(long, value_name = "MB")]
-    pub(crate) kv_disk_space_mb: Option<u64>,
+/// The stall bound that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaxStall {
+    /// What suits the machine.
+    Auto,
+    /// So many milliseconds.
+    Ms(u32),
 }
 
-fn parse_host(text: &str) -> Result<IpAddr, String> {
-    match text {
-        "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
-        _ => text
-            .parse()
-            .map_err(|_| "give an IP address, or localhost".to_owned()),
+impl FromStr for MaxStall {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => match text.parse() {
+                Ok(ms) if ms > 0 => Ok(Self::Ms(ms)),
+                _ => Err("give milliseconds, at least 1, or auto".to_owned()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for MaxStall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Ms(ms) => ms.fmt(f),
+        }
     }
 }
 
@@ -273,6 +285,31 @@ mod tests {
             (args.engine.prefill_chunk, args.engine.mixed_prefill_quantum),
             (2048, Some(128))
         );
-        assert_eq!(args.host, IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(args.host, std::net::IpAddr::from([127, 0, 0, 1]));
+    }
+
+    #[test]
+    fn fairness_has_its_options() {
+        let line = "andante serve --max-stall-ms 250 --decode-share 40 --profile strict --max-active 8 --tenant-sessions 2 \
+                    --tenant-weight big=2.5 --tenant-weight a=b=1 --tenant-from key,header --queue-timeout-s 60";
+        let Command::Serve(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("not serve")
+        };
+        assert_eq!(args.engine.max_stall_ms, MaxStall::Ms(250));
+        assert_eq!(args.tenant_weight[0], ("big".to_owned(), 2500));
+        assert_eq!(args.tenant_weight[1], ("a=b".to_owned(), 1000));
+        assert_eq!(args.tenant_from.len(), 2);
+        for wrong in [
+            "--max-stall-ms 0",
+            "--max-stall-ms soon",
+            "--decode-share 100",
+            "--tenant-weight big",
+            "--tenant-weight big=0",
+            "--tenant-weight big=-1",
+            "--tenant-weight big=inf",
+        ] {
+            let line = format!("andante serve {wrong}");
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        }
     }
 }

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use andante_engine::{EngineConfig, EngineHandle, EngineThread, Mode, Shutdown, TextStack};
+use andante_engine::{
+    EngineConfig, EngineHandle, EngineThread, Mode, Profile, Shutdown, TextStack,
+};
 use andante_text::{ChatTemplate, Tokenizer};
 use anyhow::{Context, Result};
 
-use crate::args::{self, EngineArgs, ModelArgs};
+use crate::args::{self, EngineArgs, MaxStall, ModelArgs};
 use crate::backend::{self, Precision};
 
 /// The longest context that is reserved unless the user asks for more.
 const DEFAULT_CONTEXT: u32 = 8192;
+
+/// The stall bound where the machine is fast enough for it and nothing else is asked for.
+const AUTO_STALL_MS: u32 = 100;
 
 /// A running engine.
 pub(crate) struct Session {
@@ -20,15 +25,20 @@ pub(crate) struct Session {
     thread: EngineThread,
 }
 
-/// Loads the model and starts its engine.
-pub(crate) fn start(model: &ModelArgs, engine: &EngineArgs) -> Result<Session> {
+/// Loads the model and starts its engine, configured by `engine` and then by `change`.
+pub(crate) fn start(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    change: impl FnOnce(&mut EngineConfig),
+) -> Result<Session> {
     let loaded = backend::load(model, Precision::Fast)?;
     let metadata = loaded.file.metadata();
     let tokenizer =
         Tokenizer::from_metadata(metadata).context("cannot use the file's tokenizer")?;
     let template = ChatTemplate::from_metadata(metadata, &tokenizer)
         .context("cannot use the file's chat template")?;
-    let config = config(engine, loaded.model.info().context);
+    let mut config = config(engine, loaded.model.info().context);
+    change(&mut config);
     let text = TextStack {
         tokenizer: Arc::new(tokenizer),
         template: template.map(Arc::new),
@@ -46,7 +56,18 @@ fn config(args: &EngineArgs, trained: u32) -> EngineConfig {
     EngineConfig {
         sessions: args.sessions,
         context: args.ctx.unwrap_or(trained.min(DEFAULT_CONTEXT)),
-        max_stall_ms: args.max_stall_ms,
+        max_active: args.max_active.unwrap_or(args.sessions),
+        profile: match args.profile {
+            args::Profile::Interactive => Profile::Interactive,
+            args::Profile::Batch => Profile::Batch,
+            args::Profile::Strict => Profile::Strict,
+        },
+        max_stall_ms: match args.max_stall_ms {
+            MaxStall::Auto => AUTO_STALL_MS,
+            MaxStall::Ms(ms) => ms,
+        },
+        stall_auto: args.max_stall_ms == MaxStall::Auto,
+        decode_share_permille: args.decode_share.map(|percent| percent * 10),
         max_idle_step_ms: args.max_idle_ms,
         prefill_chunk: args.prefill_chunk,
         mixed_prefill_tokens: args.mixed_prefill_quantum,

@@ -1,6 +1,7 @@
 //! Options of the engine.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use andante_sched::{Config, Mode, Profile, TenantId};
 
@@ -53,6 +54,8 @@ pub struct EngineConfig {
     pub first_token_timeout_s: Option<u32>,
     /// Seconds that a sequence may stay parked before it fails, so that a stuck client does not hold a place for ever.
     pub reader_timeout_s: u32,
+    /// The file that the scheduling log is written to, if it is to be recorded. The prompts are in it.
+    pub record: Option<PathBuf>,
 }
 
 impl Default for EngineConfig {
@@ -78,6 +81,7 @@ impl Default for EngineConfig {
             queue_timeout_s: None,
             first_token_timeout_s: None,
             reader_timeout_s: 300,
+            record: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The one owner of model and scheduler. A step is plan, launch, collect; what clients ask for is applied in between.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -20,6 +21,7 @@ use crate::event::Pushed;
 use crate::generation::{Generation, Said, Timeouts};
 use crate::handle::{EngineHandle, Health, Shared, TextStack};
 use crate::mailbox::{Command, Inbox, Shutdown, Submission, Woken, mailbox};
+use crate::recording::{self, Recording};
 use crate::sampler::Scratch;
 use crate::status::{IoRecord, StepRecord, TenantStatus};
 use crate::store::{self, Store, Stores};
@@ -29,6 +31,7 @@ use crate::tenant::Names;
 pub struct Engine {
     model: Box<dyn Model>,
     scheduler: Scheduler,
+    recording: Option<Recording>,
     /// Any block boundary is a reusable prefix.
     reusable: bool,
     /// The model's end-of-generation tokens.
@@ -106,8 +109,9 @@ impl Engine {
         let (mailbox, inbox) = mailbox();
         let shared = Arc::new(Shared::new(config, info, text, &scheduler, clock));
         tracing::info!("scheduler: {}", shared.status().config);
-        let engine = Self {
+        let mut engine = Self {
             model,
+            recording: None,
             scheduler,
             reusable: layout.state_bytes == 0,
             ends,
@@ -125,6 +129,14 @@ impl Engine {
             outcomes: Vec::new(),
             scratch: Scratch::default(),
         };
+        if let Some(path) = &config.record {
+            let fail = |error| EngineError::Record {
+                path: path.clone(),
+                error,
+            };
+            let file = recording::open(path).map_err(fail)?;
+            engine = engine.record_to(file).map_err(fail)?;
+        }
         Ok((engine, EngineHandle::new(shared, mailbox)))
     }
 
@@ -181,8 +193,20 @@ impl Engine {
             save: true,
             ..self.scheduler.config().clone()
         });
+        if self.recording.is_some() {
+            self.scheduler.record(true);
+        }
         self.store = Some(Stores::new(store));
         self
+    }
+
+    /// Writes the scheduling log to `output`, on a thread of its own. Before the first request.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn record_to(mut self, output: impl Write + Send + 'static) -> io::Result<Self> {
+        self.recording = Some(Recording::new(&mut self.scheduler, output)?);
+        Ok(self)
     }
 
     /// Decides on the next step. `Some` when there is none, with the time at which there may be one.
@@ -486,6 +510,9 @@ impl Engine {
 
     /// Shows the scheduler's figures; the tenants' only now and then, unless `all`.
     fn publish(&mut self, all: bool) {
+        if let Some(recording) = &mut self.recording {
+            recording.fetch(&mut self.scheduler, all);
+        }
         let stats = self.scheduler.stats();
         if let Some((kept_us, limit)) = stats.stall_kept
             && !std::mem::replace(&mut self.told_stall, true)
@@ -564,6 +591,9 @@ fn tell_stall(asked_us: u64, kept_us: u64, limit: StallLimit) {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.abandon_store();
+        if let Some(recording) = &mut self.recording {
+            recording.finish(&mut self.scheduler);
+        }
         // Before the fields go: whoever hears that the engine has stopped finds it stopped.
         self.shared.set_health(if std::thread::panicking() {
             Health::Failed

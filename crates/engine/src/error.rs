@@ -1,5 +1,7 @@
 //! Errors of the engine: a refused request, a refused submission, a request that failed, an engine that cannot run.
 
+use std::path::PathBuf;
+
 /// Why a request was refused before it was submitted. All of them are the caller's to mend.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -100,6 +102,15 @@ pub enum EngineError {
     /// The model failed.
     #[error(transparent)]
     Model(#[from] andante_model::ModelError),
+    /// The file for the scheduling log cannot be written.
+    #[error("cannot record to {}: {error}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: std::io::Error,
+    },
     /// The operating system gave no thread.
     #[error("cannot start the engine's thread: {0}")]
     Thread(#[source] std::io::Error),

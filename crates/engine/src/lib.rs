@@ -17,6 +17,7 @@ mod generation;
 mod handle;
 mod mailbox;
 mod places;
+mod recording;
 mod request;
 mod sampler;
 mod sampling;

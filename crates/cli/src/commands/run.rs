@@ -12,7 +12,7 @@ use crate::session::{self, Session};
 
 /// Answers the prompt of the command line, or every line of standard input with the conversation so far.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let session = session::start(&args.model, &args.engine)?;
+    let session = session::start(&args.model, &args.engine, |_| {})?;
     let mut talk = Talk {
         session: &session,
         args,

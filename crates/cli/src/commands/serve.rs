@@ -4,14 +4,14 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use andante_engine::Health;
-use andante_server::{Phase, Server, ServerConfig};
+use andante_engine::{EngineConfig, Health, Tenant};
+use andante_server::{Phase, Server, ServerConfig, TenantSource};
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, TenantFrom};
 use crate::output::print;
 use crate::session::{self, Session};
 
@@ -40,14 +40,32 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let listener = runtime
         .block_on(TcpListener::bind(address))
         .with_context(|| format!("cannot listen on {address}; --port chooses another port"))?;
-    let session = session::start(&args.model, &args.engine)?;
+    let session = session::start(&args.model, &args.engine, |config| configure(config, args))?;
     runtime.block_on(serve(listener, &session, args))?;
     session.finish()
+}
+
+fn configure(config: &mut EngineConfig, args: &ServeArgs) {
+    config.tenant_sessions = args.tenant_sessions;
+    let weights = args.tenant_weight.iter();
+    config.tenant_weights = weights
+        .map(|(name, permille)| (Tenant::named(name).id(), *permille))
+        .collect();
+    config.queue_timeout_s = args.queue_timeout_s;
+    config.first_token_timeout_s = args.ttft_timeout_s;
+    config.reader_timeout_s = args.idle_client_timeout_s;
+    config.record = args.record.clone();
 }
 
 async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Result<()> {
     let config = ServerConfig {
         drain_timeout: Duration::from_secs(args.drain_s),
+        tenant_from: args
+            .tenant_from
+            .iter()
+            .copied()
+            .map(tenant_source)
+            .collect(),
         ..ServerConfig::new(&session.name)
     };
     let (phases, phase) = watch::channel(Phase::Serve);
@@ -64,6 +82,14 @@ async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Re
     ending.abort();
     failing.abort();
     Ok(())
+}
+
+fn tenant_source(from: TenantFrom) -> TenantSource {
+    match from {
+        TenantFrom::Header => TenantSource::Header,
+        TenantFrom::User => TenantSource::User,
+        TenantFrom::Key => TenantSource::Key,
+    }
 }
 
 /// Ends the server when its engine has failed: what is left of it can only refuse.

@@ -3,6 +3,7 @@
 mod clocks;
 mod hand_off;
 mod real_model;
+mod recording;
 mod simulation;
 mod storing;
 mod tenants;

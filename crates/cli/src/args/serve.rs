@@ -1,0 +1,91 @@
+//! Options of `andante serve`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{EngineArgs, ModelArgs};
+
+/// Options of `serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = parse_host)]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8000)]
+    pub(crate) port: u16,
+    /// Where a request's tenant is looked for, first to last: the header x-tenant, the body's field `user`, the API key
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SOURCES",
+        default_value = "header,user,key"
+    )]
+    pub(crate) tenant_from: Vec<TenantFrom>,
+    /// Most sequences of one tenant computed at once [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) tenant_sessions: Option<u32>,
+    /// Weight of a tenant's share of the time; others weigh 1. May be repeated
+    #[arg(long, value_name = "NAME=WEIGHT", value_parser = parse_weight)]
+    pub(crate) tenant_weight: Vec<(String, u32)>,
+    /// Seconds that a request may wait for its turn [default: as long as its client waits]
+    #[arg(long, value_name = "S")]
+    pub(crate) queue_timeout_s: Option<u32>,
+    /// Seconds from a request's turn to its first token [default: as long as its prompt takes]
+    #[arg(long, value_name = "S")]
+    pub(crate) ttft_timeout_s: Option<u32>,
+    /// Seconds that a client may leave its answer unread
+    #[arg(long, value_name = "S", default_value_t = 300)]
+    pub(crate) idle_client_timeout_s: u32,
+    /// Write every decision of the scheduler to this file, for `andante simulate`; prompts are in it as token ids
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Seconds that running answers get to finish after SIGINT or SIGTERM
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub(crate) drain_s: u64,
+    /// Folder of the KV cache on disk (not yet: the option is known, the disk cache is not built)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) kv_disk_dir: Option<PathBuf>,
+    /// Size limit of the KV cache on disk (not yet)
+    #[arg(long, value_name = "MB")]
+    pub(crate) kv_disk_space_mb: Option<u64>,
+}
+
+/// What names a request's tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TenantFrom {
+    /// The header x-tenant
+    Header,
+    /// The body's field `user`
+    User,
+    /// The API key
+    Key,
+}
+
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+        _ => text
+            .parse()
+            .map_err(|_| "give an IP address, or localhost".to_owned()),
+    }
+}
+
+/// A name and a weight in thousandths.
+fn parse_weight(text: &str) -> Result<(String, u32), String> {
+    let wrong = || "give NAME=WEIGHT, with a weight from 0.001 to 1000".to_owned();
+    let (name, weight) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let weight: f64 = weight.parse().map_err(|_| wrong())?;
+    if name.is_empty() || !(0.001..=1000.0).contains(&weight) {
+        return Err(wrong());
+    }
+    // At most a million.
+    Ok((name.to_owned(), (weight * 1000.0).round() as u32))
+}
