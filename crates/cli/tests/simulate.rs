@@ -219,3 +219,27 @@ fn a_cut_log_is_used_and_a_damaged_one_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn a_simulated_run_can_be_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("ours.log");
+    let trace = trace(folder.path());
+    let flags = ["-p", "ours:60", "--noise", "20", "--fit", "--json"];
+    let recording = [&flags[..], &["--record", log.to_str().unwrap()]].concat();
+    let ran: Value = serde_json::from_str(&stdout(&trace, &recording)).unwrap();
+    let read: Value = serde_json::from_str(&stdout(&log, &["--json"])).unwrap();
+    for figure in [
+        "/max_gap_ms",
+        "/gap_p99_ms",
+        "/end_s",
+        "/steps",
+        "/tokens_per_s",
+    ] {
+        assert_eq!(
+            number(&ran, 0, figure),
+            number(&read, 0, figure),
+            "{figure}"
+        );
+    }
+}

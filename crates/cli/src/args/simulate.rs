@@ -32,6 +32,9 @@ pub(crate) struct SimulateArgs {
     /// Longest time between two tokens, in milliseconds, that is still good
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub(crate) slo_gap_ms: u32,
+    /// Ours: write the scheduling log of its last run into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -104,8 +107,8 @@ pub(crate) struct SchedulerArgs {
     /// Ours: what matters most
     #[arg(long, value_enum, default_value_t = Profile::Interactive)]
     pub(crate) profile: Profile,
-    /// Ours: percent of the time that is kept for answers while there are any [default: none, or 50 with hand-off]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..100))]
+    /// Ours: percent of the time kept for answers while prompts wait [default: 0 with --mode mix, 50 with hand-off]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=95))]
     pub(crate) decode_share: Option<u32>,
     /// Ours: prompts take over what others computed, where the trace tells what they share
     #[arg(long)]

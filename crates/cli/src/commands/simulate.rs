@@ -152,8 +152,19 @@ fn simulate(
             let cache =
                 scheduler.cache && requests.iter().any(|request| request.prompt.has_content());
             let mut server = Ours::new(config, cache);
+            if args.record.is_some() {
+                server.record();
+            }
             let run = world::run(&mut server, requests, machine.clone());
-            (format!("ours:{stall_ms}"), run)
+            if let Some(path) = &args.record {
+                fs::write(path, server.take_log())
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            let name = match scheduler.profile {
+                Profile::Batch => "ours:batch".to_owned(),
+                Profile::Interactive | Profile::Strict => format!("ours:{stall_ms}"),
+            };
+            (name, run)
         }
     })
 }
@@ -202,6 +213,7 @@ fn configuration(
         q_min: args.min_chunk,
         q_max: args.prefill_chunk,
         prefill_share_permille: match args.decode_share {
+            Some(0) => None,
             Some(percent) => Some(1000 - 10 * percent),
             None => base.prefill_share_permille,
         },

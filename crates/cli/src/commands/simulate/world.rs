@@ -282,6 +282,18 @@ impl Ours {
             outcomes: Vec::new(),
         }
     }
+
+    /// Records the run, from before its first request.
+    pub(crate) fn record(&mut self) {
+        self.scheduler.record(true);
+    }
+
+    /// What was recorded.
+    pub(crate) fn take_log(&mut self) -> Vec<u8> {
+        let mut log = Vec::new();
+        self.scheduler.take_log(&mut log);
+        log
+    }
 }
 
 impl Server for Ours {

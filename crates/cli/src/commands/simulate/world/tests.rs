@@ -263,11 +263,9 @@ proptest! {
         requests.sort_by_key(|request| request.arrival_us);
         requests[0].arrival_us = 0;
         let mut server = Ours::new(Config { fixed_cost: false, ..config(8000) }, false);
-        server.scheduler.record(true);
+        server.record();
         let run = run(&mut server, &requests, Machine { noise_permille: 300, ..machine() });
-        let mut log = Vec::new();
-        server.scheduler.take_log(&mut log);
-        let recorded = recorded::read(&log).unwrap();
+        let recorded = recorded::read(&server.take_log()).unwrap();
         prop_assert_eq!(recorded.replayed.steps, run.steps.len() as u64);
         prop_assert_eq!(&recorded.run.steps, &run.steps);
         prop_assert_eq!(&recorded.run.gaps_us, &run.gaps_us);
