@@ -189,7 +189,8 @@ pub(crate) fn timeline(timeline: &Timeline) -> Result<String> {
         };
         let y = Axis {
             low: -(lanes as f64),
-            high: 0.0,
+            // Room for the legend and the marks' texts.
+            high: 0.25 * lanes as f64,
             ticks: Ticks::Centres,
         };
         let mut chart = chart(root, &timeline.heading, margin)?.build_cartesian_2d(x, y)?;
@@ -210,9 +211,9 @@ pub(crate) fn timeline(timeline: &Timeline) -> Result<String> {
             draw_lane(&mut chart, lane, -(index as f64) - 1.0, start..end)?;
         }
         for (at, text) in &timeline.marks {
-            let line = [(*at, -(lanes as f64)), (*at, 0.0)];
+            let line = [(*at, y.low), (*at, y.high)];
             chart.draw_series([PathElement::new(line, BLACK.mix(0.7))])?;
-            chart.draw_series([Text::new(text.clone(), (*at, -0.01), LABEL)])?;
+            chart.draw_series([Text::new(text.clone(), (*at, y.high), LABEL)])?;
         }
         legend(&mut chart, SeriesLabelPosition::UpperRight)
     })
@@ -270,6 +271,7 @@ fn chart<'a, 'b>(
     builder
         .caption(heading, HEADING)
         .margin(12)
+        .margin_right(30)
         .x_label_area_size(44)
         .y_label_area_size(left);
     Ok(builder)
@@ -333,7 +335,7 @@ struct Axis {
 enum Ticks {
     /// At round numbers.
     Round,
-    /// Between whole numbers: the middles of lanes.
+    /// Between whole numbers below zero: the middles of lanes.
     Centres,
     /// At powers of ten, evenly spaced.
     Decades,
@@ -385,7 +387,7 @@ impl Ranged for Axis {
         match self.ticks {
             Ticks::Round => RangedCoordf64::from(self.low..self.high).key_points(hint),
             Ticks::Centres => {
-                let count = (self.high - self.low).round() as i32;
+                let count = -self.low.round() as i32;
                 (0..count)
                     .map(|index| self.low + f64::from(index) + 0.5)
                     .collect()
