@@ -560,14 +560,14 @@ impl Room {
             self.live.retain(|&id, _| scheduler.tokens(id).is_some());
             self.tokens = self.live.values().sum();
         }
-        // More than there is memory for is refused before it takes any.
+        // What does not fit the blocks, or has a live one's id, is refused before it takes any memory.
         let most =
             u64::from(scheduler.config().blocks) * u64::from(scheduler.config().block_tokens);
-        if tokens > most || self.live.contains_key(&request.id) {
+        if tokens > most || scheduler.tokens(request.id).is_some() {
             return true;
         }
-        self.live.insert(request.id, tokens);
         self.tokens += tokens;
+        self.tokens -= self.live.insert(request.id, tokens).unwrap_or(0);
         self.tokens <= MAX_TOKENS
     }
 }

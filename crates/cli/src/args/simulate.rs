@@ -20,12 +20,6 @@ pub(crate) struct SimulateArgs {
     /// Repeat the recorded run of a scheduling log and compare every plan, even if policies are given
     #[arg(long)]
     pub(crate) replay: bool,
-    #[command(flatten)]
-    pub(crate) load: LoadArgs,
-    #[command(flatten)]
-    pub(crate) machine: MachineArgs,
-    #[command(flatten)]
-    pub(crate) scheduler: SchedulerArgs,
     /// Longest wait for a first token, in milliseconds, that is still good
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) slo_ttft_ms: u32,
@@ -41,6 +35,12 @@ pub(crate) struct SimulateArgs {
     /// Draw steps, gaps and TTFT against length into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) scheduler: SchedulerArgs,
 }
 
 /// Which of the trace's requests come, and when.

@@ -549,6 +549,9 @@ fn a_log_cannot_fill_the_memory() {
         ..Config::new(1, 1 << 20, 64)
     });
     for id in 0..100 {
+        // An id that was used before counts as what it is now.
+        recorder.note(Entry::Add(Admission::new(id, &[1], 1)));
+        recorder.note(Entry::Cancel(id));
         recorder.note(Entry::Add(Admission::new(id, &[1], (1 << 26) - 1)));
     }
     let mut log = Vec::new();
