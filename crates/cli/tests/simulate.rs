@@ -1,6 +1,8 @@
 //! `andante simulate` as a program, on traces and logs made here.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -128,6 +130,29 @@ fn the_cost_model_can_come_from_a_file() {
     ];
     let json: Value = serde_json::from_str(&stdout(&trace, &flags)).unwrap();
     assert_eq!(number(&json, 0, "/max_gap_ms"), 7.0);
+}
+
+#[test]
+fn the_cost_model_can_come_from_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let request = BufReader::new(&stream).lines().next().unwrap().unwrap();
+        let zero = r#""token_us":0,"attend_us":0,"context_us":0,"row_us":0"#;
+        let body = format!(
+            r#"{{"mode":"mix","cost":{{"decode_us":7000,"prefill_us":7000,"mixed_us":7000,{zero},"margin_permille":[1,2,3]}}}}"#
+        );
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        request
+    });
+    let flags = ["-p", "decode-first", "--json", "--cost-from", &url];
+    let json: Value = serde_json::from_str(&stdout(&trace, &flags)).unwrap();
+    assert_eq!(number(&json, 0, "/max_gap_ms"), 7.0);
+    assert_eq!(server.join().unwrap(), "GET /scheduler HTTP/1.1");
 }
 
 #[test]
