@@ -2,6 +2,8 @@
 
 mod clocks;
 mod hand_off;
+#[cfg(loom)]
+mod loom;
 mod real_model;
 mod recording;
 mod simulation;
