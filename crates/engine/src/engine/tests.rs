@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use andante_gguf::{GgufFile, GgufWriter};
-use andante_sched::Mode;
+use andante_sched::{Mode, Profile};
 use andante_text::{ChatRequest, ChatTemplate, Message, Role, Tokenizer};
 
 use super::*;

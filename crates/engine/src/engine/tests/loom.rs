@@ -68,7 +68,7 @@ fn read(mut stream: EventStream) -> Answer {
 
 #[test]
 fn a_submission_reaches_a_waiting_engine_and_a_parked_sequence_its_reader() {
-    explore(3, || {
+    explore(4, || {
         let (engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
         let serving = serve(engine);
         let stream = submit(&handle, "A", 4).expect("room");
@@ -86,7 +86,7 @@ fn a_polling_reader_is_woken_for_every_event() {
             self.0.notify();
         }
     }
-    explore(3, || {
+    explore(4, || {
         let (engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
         let serving = serve(engine);
         let mut stream = submit(&handle, "A", 3).expect("room");
@@ -110,7 +110,7 @@ fn a_polling_reader_is_woken_for_every_event() {
 
 #[test]
 fn a_client_that_leaves_is_forgotten_and_its_place_is_free_at_once() {
-    explore(3, || {
+    explore(4, || {
         let config = EngineConfig {
             sessions: 1,
             max_queue: 0,
@@ -162,7 +162,7 @@ fn every_stream_ends_once_wherever_the_engine_dies() {
 
 #[test]
 fn a_shutdown_ends_every_stream_and_the_engine() {
-    explore(2, || {
+    explore(3, || {
         let (engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
         let serving = serve(engine);
         let ending = handle.clone();
@@ -185,7 +185,7 @@ fn a_shutdown_ends_every_stream_and_the_engine() {
 /// has had its turn, whenever the prompt arrives.
 #[test]
 fn a_prompt_takes_no_second_turn_before_a_registered_decoder() {
-    explore(2, || {
+    explore(3, || {
         let config = EngineConfig {
             mode: Mode::HandOff,
             prefill_chunk: 4,
