@@ -78,6 +78,20 @@ async fn statuses_and_types_tell_whose_fault_it_is() {
             503,
             "service_unavailable",
         ),
+        (ApiError::Failed(Failure::Model), 500, "server_error"),
+        (ApiError::Panicked, 500, "server_error"),
+    ] {
+        check(error, status, kind).await;
+    }
+    assert_eq!(
+        answer(field()).await.2["error"]["param"],
+        "messages[2].content"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_or_slow_says_so() {
+    for (error, status, kind) in [
         (
             SubmitError::QueueFull { retry_after_s: 7 }.into(),
             429,
@@ -104,18 +118,16 @@ async fn statuses_and_types_tell_whose_fault_it_is() {
             400,
             "invalid_request_error",
         ),
-        (ApiError::Failed(Failure::Model), 500, "server_error"),
-        (ApiError::Panicked, 500, "server_error"),
     ] {
-        let message = error.to_string();
-        let (got, retry, body) = answer(error).await;
-        assert_eq!(got, status, "{message}");
-        assert_eq!(retry.is_some(), [429, 503].contains(&status), "{message}");
-        assert_eq!(body["error"]["type"], kind, "{message}");
-        assert_eq!(body["error"]["message"], message);
+        check(error, status, kind).await;
     }
-    assert_eq!(
-        answer(field()).await.2["error"]["param"],
-        "messages[2].content"
-    );
+}
+
+async fn check(error: ApiError, status: u16, kind: &str) {
+    let message = error.to_string();
+    let (got, retry, body) = answer(error).await;
+    assert_eq!(got, status, "{message}");
+    assert_eq!(retry.is_some(), [429, 503].contains(&status), "{message}");
+    assert_eq!(body["error"]["type"], kind, "{message}");
+    assert_eq!(body["error"]["message"], message);
 }
