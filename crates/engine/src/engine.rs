@@ -1,17 +1,16 @@
 //! The one owner of model and scheduler. A step is plan, launch, collect; what clients ask for is applied in between.
 
+mod commands;
+mod publish;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use andante_model::{Batch, Limits, Model, ModelError};
-use andante_sched::{
-    AddError, Admission, Config, IoKind, Outcome, Plan, Scheduler, SeqId, StallLimit, Step,
-    TenantStats,
-};
+use andante_sched::{Config, IoKind, Outcome, Plan, Scheduler, SeqId, Step};
 
 use crate::batch;
 use crate::clock::{Clock, SystemClock};
@@ -20,10 +19,10 @@ use crate::error::{EngineError, Failure};
 use crate::event::Pushed;
 use crate::generation::{Generation, Said, Timeouts};
 use crate::handle::{EngineHandle, Health, Shared, TextStack};
-use crate::mailbox::{Command, Inbox, Shutdown, Submission, Woken, mailbox};
+use crate::mailbox::{Inbox, Woken, mailbox};
 use crate::recording::{self, Recording};
 use crate::sampler::Scratch;
-use crate::status::{IoRecord, StepRecord, TenantStatus};
+use crate::status::{IoRecord, StepRecord};
 use crate::store::{self, Store, Stores};
 use crate::tenant::Names;
 
@@ -374,182 +373,12 @@ impl Engine {
         }
     }
 
-    /// Applies what has arrived since the last step.
-    fn apply(&mut self) {
-        if let Some(store) = &mut self.store {
-            store.poll(&mut self.scheduler, &*self.shared.clock);
-        }
-        while let Some(command) = self.inbox.next() {
-            match command {
-                Command::Submit(submission) => self.admit(submission),
-                Command::Cancel(id) => self.cancel(id),
-                Command::Unpark(id) => {
-                    if let Some(generation) = self.generations.get_mut(&id) {
-                        generation.unpark(self.shared.clock.now_us());
-                        self.scheduler.unpark(id);
-                    }
-                }
-                Command::Shutdown(how) => self.begin_to_end(how),
-            }
-        }
-        self.expire();
-    }
-
-    fn admit(&mut self, submission: Submission) {
-        let id = submission.id;
-        let request = &submission.request;
-        let cache = self.reusable && request.sampling.cache_prompt;
-        let stored = match &mut self.store {
-            Some(store) if cache => store.lookup(&request.prompt),
-            _ => 0,
-        };
-        let admission = Admission {
-            cache,
-            tenant: request.tenant.id(),
-            priority: request.priority,
-            stored,
-            ..Admission::new(id, &request.prompt, request.max_new)
-        };
-        let known = self.scheduler.tenants().map(|account| account.tenant);
-        self.names.remember(&request.tenant, known);
-        let refused = if self.ending.is_some() {
-            Some(Failure::ShuttingDown)
-        } else {
-            match self.scheduler.add(admission) {
-                Ok(()) => None,
-                Err(AddError::TooLong { .. }) => Some(Failure::TooLong),
-                Err(error) => panic!("a prepared request with a permit is refused: {error}"),
-            }
-        };
-        let generation = Generation::new(submission, &self.ends);
-        match refused {
-            None => _ = self.generations.insert(id, generation),
-            Some(failure) => {
-                self.shared.status().count_failure(failure);
-                generation.fail(failure);
-            }
-        }
-    }
-
-    /// Forgets a request whose client is gone.
-    fn cancel(&mut self, id: SeqId) {
-        if let Some(generation) = self.generations.remove(&id) {
-            self.scheduler.cancel(id);
-            self.shared.status().cancelled += 1;
-            generation.cancel();
-        }
-    }
-
-    fn begin_to_end(&mut self, how: Shutdown) {
-        self.shared.set_health(Health::Draining);
-        let now_us = self.shared.clock.now_us();
-        let Shutdown::Drain { timeout } = how else {
-            self.ending = Some(Ending {
-                deadline_us: now_us,
-            });
-            return;
-        };
-        let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-        self.ending = Some(Ending {
-            deadline_us: now_us.saturating_add(timeout_us),
-        });
-        self.fail_where(|generation| (!generation.has_started()).then_some(Failure::ShuttingDown));
-    }
-
-    /// Ends what has taken too long, and everything when the time to drain is over.
-    fn expire(&mut self) {
-        let now_us = self.shared.clock.now_us();
-        if self
-            .ending
-            .is_some_and(|ending| ending.deadline_us <= now_us)
-        {
-            self.fail_all(Failure::ShuttingDown);
-        }
-        let timeouts = self.timeouts;
-        self.fail_where(|generation| {
-            let (due_us, failure) = generation.due(&timeouts)?;
-            (due_us <= now_us).then_some(failure)
-        });
-    }
-
-    fn fail_all(&mut self, failure: Failure) {
-        self.fail_where(|_| Some(failure));
-    }
-
-    /// Fails the requests for which `why` has a reason. Not while a step is in flight, unless it was the last.
-    fn fail_where(&mut self, why: impl Fn(&Generation) -> Option<Failure>) {
-        let mut failed = Vec::new();
-        for (&id, generation) in &self.generations {
-            failed.extend(why(generation).map(|failure| (id, failure)));
-        }
-        if failed.is_empty() {
-            return;
-        }
-        for &(id, failure) in &failed {
-            self.shared.status().count_failure(failure);
-            self.scheduler.cancel(id);
-        }
-        for (id, failure) in failed {
-            let generation = self.generations.remove(&id).expect("it was just found");
-            generation.fail(failure);
-        }
-    }
-
-    /// Makes the step's results visible in the status, before any client hears of them.
-    fn publish_step(&mut self, now_us: u64) {
-        self.publish(false);
-        let record = std::mem::take(&mut self.launched.record);
-        let mut status = self.shared.status();
-        for id in &self.launched.sampled {
-            let generation = self.generations.get_mut(id);
-            let generation = generation.expect("a planned sequence has a generation");
-            generation.count(now_us, &mut status);
-        }
-        status.remember(record);
-    }
-
-    /// Shows the scheduler's figures; the tenants' only now and then, unless `all`.
-    fn publish(&mut self, all: bool) {
-        if let Some(recording) = &mut self.recording {
-            recording.fetch(&mut self.scheduler, all);
-        }
-        let stats = self.scheduler.stats();
-        if let Some((kept_us, limit)) = stats.stall_kept
-            && !std::mem::replace(&mut self.told_stall, true)
-        {
-            tell_stall(stats.stall_us, kept_us, limit);
-        }
-        let drain_s = self.scheduler.drain_estimate_us().div_ceil(1_000_000);
-        self.shared.retry_after_s.store(
-            u32::try_from(drain_s).unwrap_or(u32::MAX),
-            Ordering::Relaxed,
-        );
-        let now_us = self.shared.clock.now_us();
-        let due = |since: u64| now_us.saturating_sub(since) >= TENANTS_EVERY_US;
-        let tenants = (all || self.tenants_us.is_none_or(due)).then(|| {
-            self.tenants_us = Some(now_us);
-            let named = |stats: TenantStats| TenantStatus {
-                name: self.names.get(stats.tenant),
-                stats,
-            };
-            self.scheduler.tenants().map(named).collect()
-        });
-        let mut status = self.shared.status();
-        status.scheduler = stats;
-        if let Some(tenants) = tenants {
-            status.tenants = tenants;
-        }
-    }
-
     fn abandon_store(&mut self) {
         if let Some(store) = &mut self.store {
             store.abandon(&mut self.scheduler);
         }
     }
 }
-
-/// How often the tenants' accounts are shown while the engine works, in µs.
-const TENANTS_EVERY_US: u64 = 100_000;
 
 fn record(step: &Step, started_us: u64) -> StepRecord {
     StepRecord {
@@ -573,19 +402,6 @@ fn record(step: &Step, started_us: u64) -> StepRecord {
             },
         }),
     }
-}
-
-/// Said once: it is a property of the machine, the model and what is asked of them.
-fn tell_stall(asked_us: u64, kept_us: u64, limit: StallLimit) {
-    let why = match limit {
-        StallLimit::Decode => "the running answers alone take longer",
-        StallLimit::Floor => "the smallest worthwhile piece of a prompt takes longer",
-    };
-    tracing::warn!(
-        "the stall bound of {} ms cannot be kept on this machine: {why}; {} ms can",
-        asked_us / 1000,
-        kept_us.div_ceil(1000),
-    );
 }
 
 impl Drop for Engine {

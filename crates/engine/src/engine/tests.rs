@@ -12,7 +12,7 @@ mod tenants;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use andante_gguf::{GgufFile, GgufWriter};
 use andante_sched::{Mode, Profile};
@@ -22,6 +22,7 @@ use super::*;
 use crate::error::{RequestError, SubmitError};
 use crate::event::{Event, EventStream, FinishReason, Usage};
 use crate::fake::{FakeModel, VirtualClock};
+use crate::mailbox::Shutdown;
 use crate::request::{PromptInput, Request};
 use crate::sampling::Sampling;
 
