@@ -251,3 +251,22 @@ fn f22_a_slow_reader_holds_up_nobody_in_the_queue_either() {
     rig.settle();
     rig.assert_empty();
 }
+
+#[test]
+fn a_bound_that_the_machine_cannot_keep_is_told_with_what_it_can() {
+    let clock = Arc::new(VirtualClock::default());
+    let ticks = Arc::clone(&clock);
+    let model = FakeModel::new(VOCAB).on_forward(move |_| ticks.advance(150_000));
+    let mut rig = Rig::on_clock(model, &small(), clock);
+    assert_eq!(rig.handle.status().scheduler.stall_kept, None);
+    rig.answer("A", greedy(60));
+    assert!(rig.engine.told_stall);
+    let status = rig.handle.status();
+    assert_eq!(status.stall_asked_us, Some(100_000));
+    let (kept_us, limit) = status
+        .scheduler
+        .stall_kept
+        .expect("no step is below 150 ms");
+    assert_eq!(limit, andante_sched::StallLimit::Decode);
+    assert!((140_000..200_000).contains(&kept_us), "{kept_us}");
+}

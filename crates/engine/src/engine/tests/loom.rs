@@ -134,6 +134,30 @@ fn a_client_that_leaves_is_forgotten_and_its_place_is_free_at_once() {
 }
 
 #[test]
+fn whoever_takes_the_place_of_one_that_left_comes_after_its_cancel() {
+    explore(3, || {
+        let config = EngineConfig {
+            sessions: 1,
+            max_queue: 0,
+            ..tiny()
+        };
+        let (engine, handle) = engine_of(FakeModel::new(VOCAB), &config);
+        let serving = serve(engine);
+        let other = handle.clone();
+        let taker = spawn_large(move || {
+            // The scheduler has room for one: had the place been given away before the cancel was sent, it would find two.
+            if let Ok(stream) = submit(&other, "B", 1) {
+                assert_eq!(read(stream).text, letters("B", 1));
+            }
+        });
+        drop(submit(&handle, "A", 40));
+        drop(handle);
+        taker.join().expect("no panic");
+        serving.join().expect("no panic");
+    });
+}
+
+#[test]
 fn every_stream_ends_once_wherever_the_engine_dies() {
     for steps in 0..4 {
         explore(3, move || {
