@@ -153,8 +153,8 @@ impl fmt::Display for Config {
         };
         write!(
             f,
-            "{mode}, stall {} ms, idle {} ms, chunk {}..{} tokens, oldest {} %",
-            self.t_stall_us / 1000,
+            "{mode}, stall {}, idle {} ms, chunk {}..{} tokens, oldest {} %",
+            Stall(self),
             self.t_idle_us / 1000,
             self.q_min,
             self.q_max,
@@ -176,5 +176,18 @@ impl fmt::Display for Config {
             ", wait {} µs, {} slots, {} blocks of {} tokens, queue {}",
             self.wait_us, self.slots, self.blocks, self.block_tokens, self.max_queue
         )
+    }
+}
+
+/// The stall bound of a configuration, for people.
+struct Stall<'a>(&'a Config);
+
+impl fmt::Display for Stall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.t_stall_us, self.0.stall_auto) {
+            (u64::MAX, _) => write!(f, "unbounded"),
+            (us, true) => write!(f, "{} ms or four decode steps", us / 1000),
+            (us, false) => write!(f, "{} ms", us / 1000),
+        }
     }
 }

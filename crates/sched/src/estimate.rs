@@ -17,20 +17,22 @@ const LEARNT: u32 = 8;
 /// So many disturbed steps in a row are no disturbance but a changed machine.
 const CHANGED: u32 = 8;
 
-/// r95, in 1/1024 permille: 95 % of the steps took at most this times their prediction.
+/// How much longer than predicted a step may take, in 1/1024 permille: the longest of late, slowly forgotten.
+///
+/// A quantile would be broken by a fixed part of all steps, and each of those is somebody's stall; what a margin costs is
+/// little, since a smaller chunk beside decode rows is hardly less efficient.
 #[derive(Debug, Clone, Copy)]
 struct Margin(i64);
 
 impl Margin {
-    /// How much of its value it moves down for each sample below it; up is 19 times as much, so that it settles where 95 %
-    /// are below.
-    const STEP: i64 = 512;
+    /// The part of its value that it loses with each sample below it, as a right shift: a tenth in about four hundred.
+    const FORGETTING_SHIFT: u32 = 12;
 
     /// Its bounds, permille: an estimate that is too high is the fit's to mend, and so is one that is far too low.
-    const BOUNDS: std::ops::RangeInclusive<i64> = 1000..=2000;
+    const BOUNDS: std::ops::RangeInclusive<i64> = 1000..=1300;
 
     /// What it is before anything is measured.
-    const FIRST: Self = Self(1150 << 10);
+    const FIRST: Self = Self(1200 << 10);
 
     fn permille(self) -> i64 {
         self.0 >> 10
@@ -38,13 +40,10 @@ impl Margin {
 
     fn learn(&mut self, elapsed_us: i64, predicted_us: i64) {
         let ratio = i128::from(elapsed_us) * (1000 << 10) / i128::from(predicted_us);
-        let step = self.0 / Self::STEP;
-        let moved = if ratio > i128::from(self.0) {
-            19 * step
-        } else {
-            -step
-        };
-        self.0 = (self.0 + moved).clamp(Self::BOUNDS.start() << 10, Self::BOUNDS.end() << 10);
+        let forgotten = self.0 - (self.0 >> Self::FORGETTING_SHIFT);
+        let ratio = i64::try_from(ratio).unwrap_or(i64::MAX);
+        let (least, most) = (Self::BOUNDS.start() << 10, Self::BOUNDS.end() << 10);
+        self.0 = ratio.max(forgotten).clamp(least, most);
     }
 }
 
@@ -200,7 +199,10 @@ impl Estimate {
         standing.disturbed_in_a_row = 0;
         standing.samples = standing.samples.saturating_add(1);
         standing.rows = standing.rows.max(shape.rows);
-        standing.margin.learn(elapsed, predicted);
+        // Before, what differs is the model's to learn.
+        if familiar {
+            standing.margin.learn(elapsed, predicted);
+        }
         standing.learn_trust(shape.tokens, budget_us, elapsed, self.q_min);
         self.model = fit.add(shape, elapsed);
         Verdict::Normal
