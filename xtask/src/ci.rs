@@ -26,6 +26,17 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     )?;
     cargo(root, "tests", &["test", "--workspace", "--locked"], &[])?;
     step("mutants", || crate::mutants::run(root))?;
+    let target = root.join("target/loom");
+    cargo(
+        root,
+        "loom",
+        &["test", "--locked", "-p", "andante-engine", "--lib", "loom"],
+        &[
+            ("RUSTFLAGS", "--cfg loom"),
+            // Another flag for every crate: a folder of its own, so that nothing else is built again.
+            ("CARGO_TARGET_DIR", &target.to_string_lossy()),
+        ],
+    )?;
     cargo(
         root,
         "docs",
