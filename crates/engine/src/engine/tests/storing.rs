@@ -88,7 +88,8 @@ fn f3_a_load_is_part_of_a_bounded_step_and_answers_go_on_beside_it() {
     rig.settle();
     let resumed = Answer::of(resumed);
     assert_eq!(resumed.text, first.text);
-    assert!(resumed.cached >= Some(96), "{:?}", resumed.cached);
+    // What is cheaper to compute is computed: at least five of seven blocks were not.
+    assert_eq!(resumed.cached, Some(16 * loads));
     assert_eq!(Answer::of(running).text, letters("RUNNING", 60));
     idle(&mut rig);
     rig.assert_empty();
