@@ -25,6 +25,22 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         &[],
     )?;
     cargo(root, "tests", &["test", "--workspace", "--locked"], &[])?;
+    // Once more by itself: how many states there are is a result.
+    cargo(
+        root,
+        "exploration",
+        &[
+            "test",
+            "--locked",
+            "-p",
+            "andante-sched",
+            "--lib",
+            "explore",
+            "--",
+            "--nocapture",
+        ],
+        &[],
+    )?;
     step("mutants", || crate::mutants::run(root))?;
     let target = root.join("target/loom");
     cargo(

@@ -52,7 +52,7 @@ fn running_answers_get_tokens_while_a_long_prompt_is_processed() {
 }
 
 #[test]
-fn without_overlap_the_run_is_void_and_the_program_fails() {
+fn f28_without_overlap_the_run_is_void_and_the_program_fails() {
     // One session: the long prompt waits until the only answer has ended.
     let server = Server::start(&["--sessions", "1"]);
     let output = probe(

@@ -139,13 +139,13 @@ fn answers_that_stand_still_show_the_whole_stall() {
 }
 
 #[test]
-fn answers_that_end_too_early_make_it_void() {
+fn f28_answers_that_end_too_early_make_it_void() {
     let void = measure("--victim-tokens 60", |_, _| false).unwrap_err();
     assert_eq!(void, Void::Ended(Role::Victim(0)));
 }
 
 #[test]
-fn a_newcomer_after_the_long_prompt_makes_it_void() {
+fn f28_a_newcomer_after_the_long_prompt_makes_it_void() {
     let void = measure("", |request, reply| {
         let long = request.prompt_tokens() == LONG;
         if long {
