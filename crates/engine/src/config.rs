@@ -35,8 +35,8 @@ pub struct EngineConfig {
     pub min_prefill_chunk: u32,
     /// Whether one pass may compute prompts and answers, or they take turns.
     pub mode: Mode,
-    /// The share of contended time kept for running answers, in thousandths. `None` leaves it to
-    /// `max_stall_ms` alone when steps are mixed, and is a half when they take turns.
+    /// The share of contended time kept for running answers, in thousandths; 0 leaves it to `max_stall_ms` alone. `None` is
+    /// 0 when steps are mixed, and a half when they take turns.
     pub decode_share_permille: Option<u32>,
     /// The most sequences of one tenant that are computed at once; `None` leaves it all places.
     pub tenant_sessions: Option<u32>,
@@ -171,7 +171,7 @@ impl EngineConfig {
         let mut config = config.with_profile(self.profile);
         // What was asked for by itself stands above what the profile usually means.
         if let Some(share) = self.decode_share_permille {
-            config.prefill_share_permille = Some(1000_u32.saturating_sub(share));
+            config = config.with_decode_share(share);
         }
         if let Some(tokens) = self.mixed_prefill_tokens {
             config.q_max_contended = tokens;

@@ -139,12 +139,15 @@ impl Config {
         self
     }
 
-    /// The start-up line: every number that decides what a step looks like, with units.
-    pub fn describe(&self) -> String {
-        self.to_string()
+    /// Sets the part of contended time kept for the decoders, permille; 0 leaves it to `t_stall_us` alone.
+    #[must_use]
+    pub fn with_decode_share(mut self, permille: u32) -> Self {
+        self.prefill_share_permille = (permille > 0).then(|| 1000_u32.saturating_sub(permille));
+        self
     }
 }
 
+/// The start-up line: every number that decides what a step looks like, with units.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = match self.mode {

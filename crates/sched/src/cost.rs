@@ -123,6 +123,34 @@ fn attended(start: u32, tokens: u32) -> u64 {
 }
 
 impl CostModel {
+    /// The coefficients, in the order in which they are declared.
+    pub(crate) fn coefficients(&self) -> [Fixed; 7] {
+        let Self {
+            decode,
+            prefill,
+            mixed,
+            token,
+            attend,
+            context,
+            row,
+        } = *self;
+        [decode, prefill, mixed, token, attend, context, row]
+    }
+
+    /// The model with these coefficients.
+    pub(crate) fn from_coefficients(coefficients: [Fixed; 7]) -> Self {
+        let [decode, prefill, mixed, token, attend, context, row] = coefficients;
+        Self {
+            decode,
+            prefill,
+            mixed,
+            token,
+            attend,
+            context,
+            row,
+        }
+    }
+
     /// T̂ in whole µs, rounded down.
     pub fn step_us(&self, shape: Shape) -> i64 {
         self.regime_us(shape.regime(), shape)
@@ -178,4 +206,16 @@ pub(crate) fn saturate(value: i128) -> i64 {
 /// Whole microseconds in fixed point.
 pub(crate) fn fixed(us: i64) -> Fixed {
     us.saturating_mul(1 << FRACTION_BITS)
+}
+
+#[cfg(test)]
+impl CostModel {
+    /// Every coefficient times its own factor, permille.
+    pub(crate) fn scaled(&self, permille: [i64; 7]) -> Self {
+        let mut coefficients = self.coefficients();
+        for (coefficient, factor) in coefficients.iter_mut().zip(permille) {
+            *coefficient = *coefficient * factor / 1000;
+        }
+        Self::from_coefficients(coefficients)
+    }
 }

@@ -107,7 +107,7 @@ impl Estimate {
         &self.model
     }
 
-    /// r95 of a regime, permille.
+    /// The margin of a regime, permille.
     pub(crate) fn margin_permille(&self, regime: Regime) -> i64 {
         if self.fit.is_none() {
             return 1000;
@@ -115,7 +115,7 @@ impl Estimate {
         self.standings[regime as usize].margin.permille()
     }
 
-    /// r95 of all regimes, permille: D, P, M.
+    /// The margins of all regimes, permille: D, P, M.
     pub(crate) fn margins(&self) -> [u32; 3] {
         // At most the upper bound.
         [Regime::Decode, Regime::Prefill, Regime::Mixed]
@@ -147,12 +147,12 @@ impl Estimate {
         io.observe(blocks, elapsed_us);
     }
 
-    /// Predicted time in which 95 % of such steps are done.
+    /// What a step of this prediction takes at the worst of late.
     pub(crate) fn likely_us(&self, regime: Regime, predicted_us: i64) -> i64 {
         predicted_us.saturating_mul(self.margin_permille(regime)) / 1000
     }
 
-    /// What may be planned, in predicted time, so that 95 % of the steps fit `budget_us`.
+    /// What may be planned, in predicted time, so that the worst of late fits `budget_us`.
     pub(crate) fn planned(&self, regime: Regime, budget_us: i64) -> i64 {
         budget_us * 1000 / self.margin_permille(regime)
     }

@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::config::Config;
-use crate::cost::{CostModel, Fixed};
+use crate::cost::Fixed;
 use crate::scheduler::Scheduler;
 use crate::step::{Admission, Outcome, Plan, SeqId, Step};
 use codec::{Fault, Input, Value, fnv1a};
@@ -442,19 +442,11 @@ fn check_config(config: &Config) -> Result<(), LogError> {
     if config.slots == 0 || config.blocks == 0 || config.block_tokens == 0 {
         return Err(LogError::Damaged { offset: 0 });
     }
-    let CostModel {
-        decode,
-        prefill,
-        mixed,
-        token,
-        attend,
-        context,
-        row,
-    } = config.cost;
-    let costs = [decode, prefill, mixed, token, attend, context, row];
     let io = [config.load_cost, config.save_cost];
     let io = io.iter().flat_map(|cost| [cost.unit, cost.block]);
-    if costs
+    if config
+        .cost
+        .coefficients()
         .into_iter()
         .chain(io)
         .any(|cost| !COSTS.contains(&cost))

@@ -354,9 +354,12 @@ impl Policy {
     fn give(&mut self, view: View<'_>, prompt: usize, limit: Left, left: &mut Left) {
         let candidate = view.prompts[prompt];
         if candidate.loadable > 0 {
+            if self.io.is_some() {
+                return;
+            }
             let load = view.estimate.load();
             let blocks = load.blocks_within(limit.room, candidate.loadable);
-            if blocks > 0 && self.io.is_none() {
+            if blocks > 0 {
                 self.io = Some(Io::Load { prompt, blocks });
                 left.room -= load.units(blocks);
             }

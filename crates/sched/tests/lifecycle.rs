@@ -293,7 +293,7 @@ fn a_queue_takes_time_to_drain() {
 fn the_configuration_says_what_it_is() {
     let config = Config::new(4, 512, 32).with_mode(Mode::HandOff);
     assert_eq!(
-        config.describe(),
+        config.to_string(),
         "hand-off, stall 100 ms, idle 500 ms, chunk 16..2048 tokens, oldest 25 %, decode share 50 %, wait 0 µs, 4 slots, \
          512 blocks of 32 tokens, queue 256"
     );

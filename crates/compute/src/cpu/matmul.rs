@@ -189,8 +189,4 @@ pub(crate) fn matmul(
 const MIN_PRODUCTS: usize = 32 * 1024;
 
 #[cfg(test)]
-#[cfg(test)]
-#[cfg(test)]
-#[cfg(test)]
-#[cfg(test)]
 mod tests;

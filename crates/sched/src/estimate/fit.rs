@@ -59,7 +59,7 @@ const LEAST_SCALES: [i128; N] = {
 
 impl Fit {
     pub(crate) fn new(prior: &CostModel) -> Self {
-        let prior = coefficients(prior);
+        let prior = prior.coefficients().map(i128::from);
         let mut equations = Moments::default();
         for i in 0..N {
             let scale = prior[i].max(LEAST_SCALES[i]);
@@ -199,31 +199,8 @@ fn features(shape: Shape) -> Vector {
     x
 }
 
-fn coefficients(model: &CostModel) -> Vector {
-    [
-        model.decode,
-        model.prefill,
-        model.mixed,
-        model.token,
-        model.attend,
-        model.context,
-        model.row,
-    ]
-    .map(i128::from)
-}
-
 fn model(coefficients: &Vector) -> CostModel {
     // Far above any machine, far below overflow.
     let most = 1 << 52;
-    let [decode, prefill, mixed, token, attend, context, row] =
-        coefficients.map(|c| c.clamp(0, most) as i64);
-    CostModel {
-        decode,
-        prefill,
-        mixed,
-        token,
-        attend,
-        context,
-        row,
-    }
+    CostModel::from_coefficients(coefficients.map(|c| c.clamp(0, most) as i64))
 }

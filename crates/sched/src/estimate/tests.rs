@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cost::{Fixed, micros, nanos};
+use crate::cost::{micros, nanos};
 
 /// A small model on a few CPU cores.
 fn cpu() -> CostModel {
@@ -15,19 +15,6 @@ fn cpu() -> CostModel {
         attend: nanos(60),
         context: nanos(300),
         row: micros(1_500),
-    }
-}
-
-fn scaled(model: CostModel, permille: [i64; 7]) -> CostModel {
-    let scale = |coefficient: Fixed, index: usize| coefficient * permille[index] / 1000;
-    CostModel {
-        decode: scale(model.decode, 0),
-        prefill: scale(model.prefill, 1),
-        mixed: scale(model.mixed, 2),
-        token: scale(model.token, 3),
-        attend: scale(model.attend, 4),
-        context: scale(model.context, 5),
-        row: scale(model.row, 6),
     }
 }
 
@@ -92,7 +79,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let random = &mut Random(seed);
-        let mut estimate = estimate(scaled(cpu(), errors));
+        let mut estimate = estimate(cpu().scaled(errors));
         feed(&mut estimate, &cpu(), 100, 0, random);
         let worst = worst_error(estimate.model(), &cpu(), random);
         prop_assert!(worst <= 20, "{worst} ‰ wrong: {:?}", estimate.model());
@@ -101,7 +88,7 @@ proptest! {
     #[test]
     fn noise_is_averaged_and_covered_by_the_margin(errors in prop::array::uniform7(100..10_000i64), seed in any::<u64>()) {
         let random = &mut Random(seed);
-        let mut estimate = estimate(scaled(cpu(), errors));
+        let mut estimate = estimate(cpu().scaled(errors));
         feed(&mut estimate, &cpu(), 1500, 200, random);
         let worst = worst_error(estimate.model(), &cpu(), random);
         prop_assert!(worst <= 150, "{worst} ‰ wrong: {:?}", estimate.model());
@@ -135,7 +122,7 @@ fn a_given_model_stays() {
     let mut estimate = Estimate::new(&config);
     feed(
         &mut estimate,
-        &scaled(cpu(), [3000; 7]),
+        &cpu().scaled([3000; 7]),
         50,
         200,
         &mut Random(1),
@@ -167,7 +154,7 @@ fn a_machine_that_stays_slow_is_believed() {
     let random = &mut Random(7);
     let mut estimate = estimate(cpu());
     feed(&mut estimate, &cpu(), 100, 50, random);
-    let slow = scaled(cpu(), [5000; 7]);
+    let slow = cpu().scaled([5000; 7]);
     feed(&mut estimate, &slow, 150, 0, random);
     let worst = worst_error(estimate.model(), &slow, random);
     assert!(worst <= 100, "{worst} ‰");
@@ -220,7 +207,7 @@ fn decode_steps_do_not_wash_out_what_is_known_of_prefill() {
 
 #[test]
 fn trust_doubles_at_most_and_never_passes_the_budget() {
-    let mut estimate = estimate(scaled(cpu(), [100; 7]));
+    let mut estimate = estimate(cpu().scaled([100; 7]));
     let mut seen = Vec::new();
     for _ in 0..12 {
         let tokens = estimate.most_tokens(Regime::Prefill);

@@ -275,24 +275,14 @@ fn wild_config() -> impl Strategy<Value = Config> {
             any::<bool>(),
             any::<bool>(),
         ),
-        prop::array::uniform(cost()),
+        (prop::array::uniform7(cost()), cost(), cost()),
         (number(), number(), prop::option::of(number()), number()),
     )
         .prop_map(
             |(
                 (slots, blocks, block_tokens, max_queue, q_min, q_max),
                 (t_stall_us, t_idle_us, wait_us, stall_auto, save, fixed_cost),
-                [
-                    decode,
-                    prefill,
-                    mixed,
-                    token,
-                    attend,
-                    context,
-                    row,
-                    unit,
-                    block,
-                ],
+                (coefficients, unit, block),
                 (efficiency_permille, oldest_permille, prefill_share_permille, tenant_slots),
             )| Config {
                 max_queue,
@@ -308,15 +298,7 @@ fn wild_config() -> impl Strategy<Value = Config> {
                 oldest_permille,
                 prefill_share_permille,
                 tenant_slots,
-                cost: CostModel {
-                    decode,
-                    prefill,
-                    mixed,
-                    token,
-                    attend,
-                    context,
-                    row,
-                },
+                cost: CostModel::from_coefficients(coefficients),
                 load_cost: IoCost { unit, block },
                 save_cost: IoCost {
                     unit: block,

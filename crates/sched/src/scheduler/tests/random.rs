@@ -82,20 +82,6 @@ fn cost() -> impl Strategy<Value = CostModel> {
     )
 }
 
-/// Every coefficient wrong by its own factor, 0.1 to 10.
-fn wrong(model: CostModel, permille: [i64; 7]) -> CostModel {
-    let [decode, prefill, mixed, token, attend, context, row] = permille;
-    CostModel {
-        decode: model.decode * decode / 1000,
-        prefill: model.prefill * prefill / 1000,
-        mixed: model.mixed * mixed / 1000,
-        token: model.token * token / 1000,
-        attend: model.attend * attend / 1000,
-        context: model.context * context / 1000,
-        row: model.row * row / 1000,
-    }
-}
-
 fn config() -> impl Strategy<Value = Config> {
     let numbers = (1..6u32, 1..6u32, 40..120u32, 1..10u32, 4..60u32);
     let times = (20..300u64, 100..900u64, prop_oneof![Just(0), Just(10u64)]);
@@ -285,7 +271,7 @@ proptest! {
             unit: machine.io.unit * errors[0] / 1000,
             block: machine.io.block * errors[1] / 1000,
         };
-        let config = Config { cost: wrong(machine.cost, errors), load_cost: io, save_cost: io, ..config };
+        let config = Config { cost: machine.cost.scaled(errors), load_cost: io, save_cost: io, ..config };
         let mut first = world(&config, &machine, &clients);
         first.run();
         first.check_log();
@@ -346,7 +332,7 @@ proptest! {
             context: nanos(context),
             row: micros(row),
         };
-        let config = Config { mode, t_stall_us: 60_000, cost: wrong(truth, errors), ..Config::new(4, 4000, 16) };
+        let config = Config { mode, t_stall_us: 60_000, cost: truth.scaled(errors), ..Config::new(4, 4000, 16) };
         let mut world = World::new(config, Machine::exact(truth));
         world.arrive(0, 0, 10, 3000);
         world.arrive(300_000, 1, 12_000, 2);

@@ -368,17 +368,8 @@ fn f12_the_budget_covers_all_prompts_of_a_step() {
 #[test]
 fn f13_the_first_contended_chunk_is_small_whatever_the_model_says() {
     for (num, den) in [(1, 10), (1, 1), (10, 1)] {
-        let scaled = |c: i64| c * num / den;
         let truth = dense();
-        let guess = CostModel {
-            decode: scaled(truth.decode),
-            prefill: scaled(truth.prefill),
-            mixed: scaled(truth.mixed),
-            token: scaled(truth.token),
-            attend: scaled(truth.attend),
-            context: scaled(truth.context),
-            row: scaled(truth.row),
-        };
+        let guess = truth.scaled([1000 * num / den; 7]);
         let config = Config {
             cost: guess,
             fixed_cost: false,
