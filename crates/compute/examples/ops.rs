@@ -186,7 +186,7 @@ impl Bench {
             .sum();
         let products = 2 * pairs * spec.heads * spec.head_dim;
         self.time(&format!("attention, {n} rows to {depth}"), products, |b| {
-            b.attention(&mut out, &q, &kv, 0, &spec, &batch);
+            b.attention(&mut out, &q, &kv, 0, &spec, None, &batch);
         });
         if n == 1 {
             return;
@@ -199,7 +199,7 @@ impl Bench {
             &format!("attention, {n} rows to {depth}, window 512"),
             n * 2 * 512 * spec.heads * spec.head_dim,
             |b| {
-                b.attention(&mut out, &q, &kv, 0, &spec, &batch);
+                b.attention(&mut out, &q, &kv, 0, &spec, None, &batch);
             },
         );
     }

@@ -103,6 +103,9 @@ pub trait Backend: Send + 'static {
     /// Causal attention of all rows of `batch` over their sequences' blocks, which already hold the rows' own keys
     /// and values: `out` and `q` are `[rows, heads, head_dim]`; query head `h` reads KV head
     /// `h / (heads / kv_heads)`; row at position `p` sees positions `p - window + 1 ..= p` (all when no window).
+    ///
+    /// `sinks`, `[heads]`: one more logit for each head, which takes its share of the softmax and adds no value
+    /// (gpt-oss; it is not scaled).
     fn attention(
         &mut self,
         out: &mut Self::Buffer,
@@ -110,6 +113,7 @@ pub trait Backend: Send + 'static {
         kv: &Self::Kv,
         layer: usize,
         spec: &AttentionSpec,
+        sinks: Option<&Self::Weight>,
         batch: &Batch,
     );
 

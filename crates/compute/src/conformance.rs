@@ -17,7 +17,7 @@ use rig::Rig;
 /// # Panics
 /// When a check fails.
 pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
-    let checks: [fn(&mut Rig<B>); 13] = [
+    let checks: [fn(&mut Rig<B>); 14] = [
         ops::embed,
         ops::norms,
         ops::products,
@@ -26,6 +26,7 @@ pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
         ops::rope,
         ops::attention_of_one_sequence,
         ops::attention_of_many_sequences,
+        ops::attention_with_sinks,
         ops::masked_slots_are_never_read,
         independence::each_op_row_by_row,
         independence::products_row_by_row,

@@ -235,7 +235,7 @@ impl<B: Backend> Pass<'_, B> {
             scale: spec.attention_scale,
             window,
         };
-        backend.attention(&mut all.attn, q, kv, index, &attention, batch);
+        backend.attention(&mut all.attn, q, kv, index, &attention, None, batch);
     }
 
     /// Adds attention's output and then the feed-forward layer to `x`; `normed` = `x` as what follows wants it.

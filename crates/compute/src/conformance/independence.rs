@@ -130,6 +130,8 @@ pub(super) fn attention_in_any_chunks_and_blocks<B: Backend>(rig: &mut Rig<B>) {
         let context = context(rig, spec, tokens);
         let width = spec.heads * spec.head_dim;
         let queries = rig.random.values(tokens * width);
+        let sinks = rig.random.values(spec.heads);
+        let sinks = rig.vector(&sinks);
         let mut alone: Option<Vec<f32>> = None;
         for chunk in [1, 7, 32, 100, tokens] {
             let table = rig.random.shuffled(20);
@@ -147,7 +149,8 @@ pub(super) fn attention_in_any_chunks_and_blocks<B: Backend>(rig: &mut Rig<B>) {
                 );
                 let q = rig.upload(&queries[first * width..][..rows * width], width);
                 let mut out = rig.buffer(rows, width);
-                rig.backend.attention(&mut out, &q, &kv, 1, spec, &batch);
+                rig.backend
+                    .attention(&mut out, &q, &kv, 1, spec, Some(&sinks), &batch);
                 found.extend(rig.download(&out, rows));
             }
             let alone = alone.get_or_insert_with(|| found.clone());
@@ -293,7 +296,7 @@ impl<B: Backend> Net<B> {
             backend.rope(&mut q, &batch.positions, &self.rope);
             backend.rope(&mut k, &batch.positions, &self.rope);
             backend.kv_write(kv, layer, &k, &v, &batch.slots);
-            backend.attention(&mut attended, &q, kv, layer, &SPEC, batch);
+            backend.attention(&mut attended, &q, kv, layer, &SPEC, None, batch);
             backend.matmul(&mut [(&self.o, &mut delta)], &attended, n);
             backend.add_rms_norm(&mut h, &mut x, &delta, &self.norm, 1e-5, n);
         }

@@ -353,7 +353,8 @@ pub(super) fn attention_of_one_sequence<B: Backend>(rig: &mut Rig<B>) {
             let queries = rig.random.values(rows * width);
             let q = rig.upload(&queries, width);
             let mut out = rig.buffer(rows, width);
-            rig.backend.attention(&mut out, &q, &kv, 1, spec, &batch);
+            rig.backend
+                .attention(&mut out, &q, &kv, 1, spec, None, &batch);
             let found = rig.download(&out, rows);
             let some = (0..rows).step_by(1 + rows / 20).chain([rows - 1]);
             for row in some {
@@ -362,6 +363,7 @@ pub(super) fn attention_of_one_sequence<B: Backend>(rig: &mut Rig<B>) {
                     &context,
                     first + row,
                     spec,
+                    None,
                 );
                 let what = format!("attention {spec:?}, row {row} of {rows} from {first}");
                 assert_close(&what, &found[row * width..][..width], &expected, 1e-5);
@@ -406,19 +408,62 @@ pub(super) fn attention_of_many_sequences<B: Backend>(rig: &mut Rig<B>) {
     let queries = rig.random.values(batch.len() * width);
     let q = rig.upload(&queries, width);
     let mut out = rig.buffer(batch.len(), width);
-    rig.backend.attention(&mut out, &q, &kv, 1, spec, &batch);
+    rig.backend
+        .attention(&mut out, &q, &kv, 1, spec, None, &batch);
     let found = rig.download(&out, batch.len());
     for (sequence, context) in batch.sequences.iter().zip(&contexts) {
         for row in sequence.rows.start as usize..sequence.rows.end as usize {
             let position = batch.positions[row] as usize;
-            let expected =
-                reference::attention(&queries[row * width..][..width], context, position, spec);
+            let expected = reference::attention(
+                &queries[row * width..][..width],
+                context,
+                position,
+                spec,
+                None,
+            );
             assert_close(
                 "attention of many",
                 &found[row * width..][..width],
                 &expected,
                 1e-5,
             );
+        }
+    }
+}
+
+/// Sinks below, among and far above the scores, which then leave nothing to the values.
+pub(super) fn attention_with_sinks<B: Backend>(rig: &mut Rig<B>) {
+    for spec in &SHAPES {
+        let (tokens, rows) = (300, 40);
+        let context = context(rig, spec, tokens);
+        let table = rig.random.shuffled(tokens.div_ceil(BLOCK_TOKENS));
+        let kv = cache(rig, spec, table.len(), &[(&context, &table)]);
+        let mut batch = Batch::default();
+        let first = tokens - rows;
+        batch.push_sequence(
+            &vec![0; rows],
+            first as u32,
+            &table,
+            BLOCK_TOKENS as u32,
+            Logits::None,
+        );
+        let width = spec.heads * spec.head_dim;
+        let queries = rig.random.values(rows * width);
+        let q = rig.upload(&queries, width);
+        let mut sinks = rig.random.values(spec.heads);
+        for (sink, factor) in sinks.iter_mut().zip([3.0, 10.0, 1e3].iter().cycle()) {
+            *sink *= factor;
+        }
+        let weight = rig.vector(&sinks);
+        let mut out = rig.buffer(rows, width);
+        rig.backend
+            .attention(&mut out, &q, &kv, 1, spec, Some(&weight), &batch);
+        let found = rig.download(&out, rows);
+        for row in 0..rows {
+            let queries = &queries[row * width..][..width];
+            let expected = reference::attention(queries, &context, first + row, spec, Some(&sinks));
+            let what = format!("attention {spec:?} with sinks {sinks:?}, row {row}");
+            assert_close(&what, &found[row * width..][..width], &expected, 1e-5);
         }
     }
 }
@@ -445,14 +490,15 @@ pub(super) fn masked_slots_are_never_read<B: Backend>(rig: &mut Rig<B>) {
         let queries = rig.random.values(5 * row_width);
         let q = rig.upload(&queries, row_width);
         let mut out = rig.buffer(5, row_width);
-        rig.backend.attention(&mut out, &q, &kv, 1, spec, &batch);
+        rig.backend
+            .attention(&mut out, &q, &kv, 1, spec, None, &batch);
         let found = rig.download(&out, 5);
         for (row, (found, queries)) in found
             .chunks(row_width)
             .zip(queries.chunks(row_width))
             .enumerate()
         {
-            let expected = reference::attention(queries, &new, row, spec);
+            let expected = reference::attention(queries, &new, row, spec, None);
             assert_close("attention beside old values", found, &expected, 1e-5);
         }
     }

@@ -75,6 +75,7 @@ pub(super) fn attention(
     context: &Context,
     position: usize,
     spec: &AttentionSpec,
+    sinks: Option<&[f32]>,
 ) -> Vec<f64> {
     let &AttentionSpec {
         heads,
@@ -99,8 +100,12 @@ pub(super) fn attention(
                 products.sum::<f64>() * f64::from(scale)
             })
             .collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+        let logits = || {
+            let sink = sinks.map(|sinks| f64::from(sinks[head]));
+            scores.iter().copied().chain(sink)
+        };
+        let max = logits().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logits().map(|logit| (logit - max).exp()).sum();
         let mut result = vec![0.0; head_dim];
         for (score, token) in scores.iter().zip(first..) {
             for (result, value) in result.iter_mut().zip(of(&context.values, token)) {

@@ -29,6 +29,8 @@ pub(super) struct Attention<'a, E> {
     pub(super) kv: &'a Blocks<E>,
     pub(super) layer: usize,
     pub(super) spec: &'a AttentionSpec,
+    /// `[heads]`: a logit without a value.
+    pub(super) sinks: Option<&'a [f32]>,
     pub(super) batch: &'a Batch,
     /// `[rows, heads, head_dim]`.
     pub(super) queries: &'a [f32],
@@ -112,7 +114,7 @@ impl<E: Element> Attention<'_, E> {
                 self.prepare(tile, task.head, &mut work);
                 if task.is_whole() {
                     self.attend(tile, task, &mut work);
-                    self.finish(tile, task.head, &work.total, &mut lock(&outs[task.tile]));
+                    self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
                     continue;
                 }
                 self.attend_apart(tile, task, &mut work, &mut lock(&partials[index]));
@@ -126,7 +128,7 @@ impl<E: Element> Attention<'_, E> {
                     for part in task.family.clone() {
                         self.merge_apart(&lock(&partials[part]), &mut work.total);
                     }
-                    self.finish(tile, task.head, &work.total, &mut lock(&outs[task.tile]));
+                    self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
                 }
             }
         };
@@ -350,8 +352,18 @@ impl<E: Element> Attention<'_, E> {
     }
 
     /// Divides by the sum of weights and writes the tile's part of the output.
-    fn finish(&self, tile: &Tile, head: usize, total: &States, out: &mut [f32]) {
+    fn finish(&self, tile: &Tile, head: usize, work: &mut Work, out: &mut [f32]) {
         let (group, head_dim) = (self.group(), self.spec.head_dim);
+        let Work { part, total, .. } = work;
+        if let Some(sinks) = self.sinks {
+            let sinks = &sinks[head * group..][..group];
+            part.clear(total.sum.len(), pitch(head_dim));
+            for (row, max) in part.max.iter_mut().enumerate() {
+                *max = sinks[row % group] * std::f32::consts::LOG2_E;
+            }
+            part.sum.fill(1.0);
+            self.merge(total, (&part.out, &part.max, &part.sum));
+        }
         for (row, from) in total.out.chunks_exact(pitch(head_dim)).enumerate() {
             let to = (row / group * self.spec.heads + head * group + row % group) * head_dim;
             let factor = 1.0 / total.sum[row];

@@ -233,10 +233,14 @@ impl Backend for CpuBackend {
         kv: &CpuKv,
         layer: usize,
         spec: &AttentionSpec,
+        sinks: Option<&CpuWeight>,
         batch: &Batch,
     ) {
         assert!(out.width() == spec.heads * spec.head_dim && q.width() == out.width());
         let (out, queries) = (out.rows_mut(batch.len()), q.rows(batch.len()));
+        let sinks = sinks.map(CpuWeight::vector);
+        assert!(sinks.is_none_or(|sinks| sinks.len() == spec.heads));
+        let spec = (spec, sinks);
         match &kv.0 {
             Storage::F16(blocks) => self.attend((blocks, layer), (out, queries), spec, batch),
             Storage::F32(blocks) => self.attend((blocks, layer), (out, queries), spec, batch),
@@ -306,7 +310,7 @@ impl CpuBackend {
         &mut self,
         (kv, layer): (&Blocks<E>, usize),
         (out, queries): (&mut [f32], &[f32]),
-        spec: &AttentionSpec,
+        (spec, sinks): (&AttentionSpec, Option<&[f32]>),
         batch: &Batch,
     ) {
         let shape = kv.shape();
@@ -317,6 +321,7 @@ impl CpuBackend {
             kv,
             layer,
             spec,
+            sinks,
             batch,
             queries,
         };

@@ -80,7 +80,7 @@ fn a_long_context_gives_the_same_bits_on_any_number_of_threads() {
             BLOCK_TOKENS as u32,
             Logits::None,
         );
-        backend.attention(&mut out, &q, &kv, 0, &spec, &batch);
+        backend.attention(&mut out, &q, &kv, 0, &spec, None, &batch);
         out.rows(3).to_vec()
     };
     let alone = attend(1);
