@@ -12,14 +12,16 @@ mod dense;
 mod packed;
 mod panel;
 
-pub(crate) use activations::{Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of};
+pub(crate) use activations::{
+    ActivationBuffer, Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of,
+};
 pub(crate) use dense::{DenseGroup, Floats, multiply as multiply_dense};
 pub(crate) use packed::{BLOCK, Group, Kind, Lanes, Line, QUADS, SUPER, Scales};
 pub(crate) use panel::{Panel, multiply as multiply_packed};
 
 use crate::ComputeError;
 use crate::cpu::isa::Isa;
-use crate::cpu::pool::{Output, Pool, STRIP};
+use crate::cpu::pool::{Output, Pool, STRIP, Strip};
 use crate::cpu::simd::matmul as simd;
 use andante_gguf::Tensor;
 use decode::Row;
@@ -103,7 +105,25 @@ impl Matrix {
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
+    /// Fills `out` with the products of the rows `16 index..16 index + 16` and every row of `x`.
+    pub(crate) fn multiply_group(
+        &self,
+        isa: Isa,
+        index: usize,
+        x: Inputs<'_>,
+        panel: &mut Panel,
+        out: &mut Strip<'_>,
+    ) {
+        match &self.weights {
+            Weights::Packed(packed) => {
+                simd::packed(isa, &packed.group(index), &x.quants, panel, out);
+            }
+            Weights::Dense(dense) => simd::dense(isa, dense.group(index), x.floats, out),
+        }
+    }
+
+    /// How it is packed; `None` when it is multiplied with `f32` activations.
+    pub(crate) fn kind(&self) -> Option<Kind> {
         match &self.weights {
             Weights::Packed(packed) => Some(packed.kind()),
             Weights::Dense(_) => None,
@@ -111,10 +131,19 @@ impl Matrix {
     }
 }
 
+/// What groups are multiplied with: the same rows in the forms that matrices need.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    /// For packed matrices.
+    pub(crate) quants: Activations<'a>,
+    /// For all others: `[rows, cols]`.
+    pub(crate) floats: &'a [f32],
+}
+
 /// Memory that products reuse.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    activations: Activations,
+    activations: ActivationBuffer,
     /// One a thread; a thread locks its own.
     panels: Vec<Mutex<Panel>>,
 }
@@ -163,30 +192,20 @@ pub(crate) fn matmul(
         })
         .collect();
     let grain = MIN_PRODUCTS.div_ceil(n * cols * STRIP);
-    pool.for_strips(
-        &mut outputs,
-        n,
-        grain,
-        &|thread, index, mut strip| match &matrices[index].weights {
-            Weights::Packed(packed) => {
-                let mut panel = panels[thread]
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                simd::packed(
-                    isa,
-                    &packed.group(strip.index()),
-                    activations,
-                    &mut panel,
-                    &mut strip,
-                );
-            }
-            Weights::Dense(dense) => simd::dense(isa, dense.group(strip.index()), x, &mut strip),
-        },
-    );
+    let inputs = Inputs {
+        quants: activations.all(),
+        floats: x,
+    };
+    pool.for_strips(&mut outputs, n, grain, &|thread, index, mut strip| {
+        let mut panel = panels[thread]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        matrices[index].multiply_group(isa, strip.index(), inputs, &mut panel, &mut strip);
+    });
 }
 
 /// Products that a thread takes at a time: some microseconds of work, so that taking it costs nothing.
-const MIN_PRODUCTS: usize = 32 * 1024;
+pub(crate) const MIN_PRODUCTS: usize = 32 * 1024;
 
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,10 @@ use super::packed::{BLOCK, Kind};
 use crate::cpu::isa::Isa;
 use crate::cpu::pool::Pool;
 use crate::cpu::simd::matmul as simd;
+use std::ops::Range;
 use std::sync::Mutex;
 
-/// Rows that a kernel may read at once: buffers are padded to whole multiples.
+/// Rows that a kernel may read at once: as many are there from any row on.
 pub(crate) const TILE_ROWS: usize = 16;
 
 /// The signed values of one block.
@@ -19,7 +20,7 @@ pub(crate) struct Quants(pub(crate) [i8; BLOCK]);
 
 /// Rows of quantised activations, and the sums that formats with a minimum or an offset need.
 #[derive(Default)]
-pub(crate) struct Activations {
+pub(crate) struct ActivationBuffer {
     rows: usize,
     blocks: usize,
     /// `[rows, pitch]`, of which the first `blocks` of each row count.
@@ -35,6 +36,7 @@ pub(crate) struct Activations {
 
 /// Integer sums start here instead of at zero, which subtracts a format's offset from every weight:
 /// `sum((w - offset) * a) = -offset * sum(a) + sum(w * a)`.
+#[derive(Default)]
 struct Starts {
     offset: u8,
     span: usize,
@@ -50,9 +52,9 @@ pub(crate) struct RowsMut<'a> {
     pub(crate) halves: &'a mut [i32],
 }
 
-impl Activations {
+impl ActivationBuffer {
     /// Blocks from one row to the next; odd, so that the rows of a tile lie in different cache sets.
-    pub(crate) fn pitch(&self) -> usize {
+    fn pitch(&self) -> usize {
         self.blocks | 1
     }
 
@@ -67,11 +69,7 @@ impl Activations {
         self.rows = rows;
         self.blocks = x.len() / rows / BLOCK;
         let (blocks, pitch) = (self.blocks, self.pitch());
-        // Whole tiles can be read; what the rows past the last hold does not matter.
-        let padded = rows.next_multiple_of(TILE_ROWS);
-        grow(&mut self.quants, padded * pitch, Quants([0; BLOCK]));
-        grow(&mut self.scales, padded * blocks, 0.0);
-        grow(&mut self.sums, padded * blocks, 0.0);
+        self.make_room();
         grow(&mut self.halves, rows * blocks * 2, 0);
 
         let run = rows
@@ -111,6 +109,14 @@ impl Activations {
         self.start_from(kinds);
     }
 
+    /// Whole tiles can be read from any row on; what the rows past the last hold does not matter.
+    fn make_room(&mut self) {
+        let (padded, pitch) = (padded(self.rows), self.pitch());
+        grow(&mut self.quants, padded * pitch, Quants([0; BLOCK]));
+        grow(&mut self.scales, padded * self.blocks, 0.0);
+        grow(&mut self.sums, padded * self.blocks, 0.0);
+    }
+
     fn start_from(&mut self, kinds: impl Iterator<Item = Kind>) {
         let mut used = 0;
         for kind in kinds {
@@ -122,17 +128,12 @@ impl Activations {
                 continue;
             }
             if self.starts.len() == used {
-                self.starts.push(Starts {
-                    offset,
-                    span,
-                    values: Vec::new(),
-                });
+                self.starts.push(Starts::default());
             }
             let starts = &mut self.starts[used];
             (starts.offset, starts.span) = (offset, span);
             starts.values.clear();
-            let padding =
-                (self.rows.next_multiple_of(TILE_ROWS) - self.rows) * self.blocks * BLOCK / span;
+            let padding = (padded(self.rows) - self.rows) * self.blocks * BLOCK / span;
             let factor = -i32::from(offset);
             let halves = &self.halves[..self.rows * self.blocks * 2];
             if span == BLOCK {
@@ -152,39 +153,75 @@ impl Activations {
         self.starts.truncate(used);
     }
 
+    /// All rows.
+    pub(crate) fn all(&self) -> Activations<'_> {
+        self.part(0..self.rows)
+    }
+
+    /// Some neighbouring rows.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Activations<'_> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows);
+        Activations {
+            buffer: self,
+            first: rows.start,
+            rows: rows.len(),
+        }
+    }
+}
+
+/// Neighbouring rows of an [`ActivationBuffer`]; row numbers count from the first of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Activations<'a> {
+    buffer: &'a ActivationBuffer,
+    first: usize,
+    rows: usize,
+}
+
+impl<'a> Activations<'a> {
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
     /// Blocks of a row.
     pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+        self.buffer.blocks
+    }
+
+    /// Blocks from one row to the next.
+    pub(crate) fn pitch(&self) -> usize {
+        self.buffer.pitch()
     }
 
     /// Blocks of row `row` and of those after it; [`Self::pitch`] apart.
-    pub(crate) fn quants(&self, row: usize) -> &[Quants] {
-        &self.quants[row * self.pitch()..]
+    pub(crate) fn quants(&self, row: usize) -> &'a [Quants] {
+        &self.buffer.quants[(self.first + row) * self.pitch()..]
     }
 
     /// Scales of row `row` and of those after it.
-    pub(crate) fn scales(&self, row: usize) -> &[f32] {
-        &self.scales[row * self.blocks..]
+    pub(crate) fn scales(&self, row: usize) -> &'a [f32] {
+        &self.buffer.scales[(self.first + row) * self.blocks()..]
     }
 
     /// Scaled sums of row `row` and of those after it.
-    pub(crate) fn sums(&self, row: usize) -> &[f32] {
-        &self.sums[row * self.blocks..]
+    pub(crate) fn sums(&self, row: usize) -> &'a [f32] {
+        &self.buffer.sums[(self.first + row) * self.blocks()..]
     }
 
     /// Where the integer sums of each span begin, for row `row` and those after it.
-    pub(crate) fn starts(&self, kind: Kind, row: usize) -> &[i32] {
+    pub(crate) fn starts(&self, kind: Kind, row: usize) -> &'a [i32] {
         let starts = self
+            .buffer
             .starts
             .iter()
             .find(|starts| starts.offset == kind.offset && starts.span == kind.span());
         let starts = starts.expect("the kind was named when the activations were quantised");
-        &starts.values[row * self.blocks * BLOCK / starts.span..]
+        &starts.values[(self.first + row) * self.blocks() * BLOCK / starts.span..]
     }
+}
+
+/// Rows that must exist so that a whole tile does from every one of `rows` rows on.
+fn padded(rows: usize) -> usize {
+    rows + TILE_ROWS - 1
 }
 
 /// Fewer values than this are not worth a second thread.
@@ -229,7 +266,7 @@ fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
 }
 
 #[cfg(test)]
-impl Activations {
+impl ActivationBuffer {
     /// Everything a kernel can see: values, then the bits of scales and sums, then the starts.
     pub(crate) fn contents(&self) -> (Vec<i8>, Vec<u32>, Vec<i32>) {
         let rows = self.quants.chunks(self.pitch()).take(self.rows);

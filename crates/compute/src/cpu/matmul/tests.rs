@@ -318,7 +318,7 @@ fn quantised_activations_have_the_same_bits_on_every_instruction_set() {
     }
     x[4 * BLOCK] = -127.0;
     let quantized = |isa| {
-        let mut activations = Activations::default();
+        let mut activations = ActivationBuffer::default();
         activations.quantize(
             (&pool(2), isa),
             &x,
