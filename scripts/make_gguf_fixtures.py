@@ -14,7 +14,7 @@ import numpy as np
 TESTS = Path(__file__).resolve().parent.parent / "crates/gguf/tests"
 
 U8, U32, BOOL, STRING, ARRAY, U64 = 0, 4, 7, 8, 9, 10
-F32, Q4_0, Q2_K = 0, 2, 10
+F32, Q4_0, TQ1_0 = 0, 2, 34
 HUGE = 2**64 - 1
 
 
@@ -86,7 +86,7 @@ DAMAGED = {
     "bytes-overflow": file([], [entry("a", [2**31, 2**31], F32, 0)], bytes(32)),
     "part-of-a-block": file([], [entry("a", [48], Q4_0, 0)], bytes(64)),
     "format-unknown": file([], [entry("a", [32], 77, 0)], bytes(64)),
-    "format-q2_k": file([], [entry("blk.0.attn_q.weight", [256], Q2_K, 0)], bytes(96)),
+    "format-tq1_0": file([], [entry("blk.0.attn_q.weight", [256], TQ1_0, 0)], bytes(96)),
     "data-misaligned": file([], [entry("a", [4], F32, 16)], bytes(64)),
     "data-outside": file([], [entry("a", [32], F32, 32)], bytes(128)),
     "data-offset-huge": file([], [entry("a", [8], F32, HUGE - 31)], bytes(32)),

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::{Fault, quant};
 
-/// From one row per format (variant, ggml's id, module in `quant`): the enum, its facts and the
-/// dispatch to the reference arithmetic.
+/// From one row per format (variant, ggml's id, module in `quant`, and `quantize` where the module
+/// has it): the enum, its facts and the dispatch to the reference arithmetic.
 macro_rules! quant {
-    ($($variant:ident, $id:literal, $module:ident;)*) => {
+    ($($variant:ident, $id:literal, $module:ident $(, $quantize:ident)?;)*) => {
         /// How the elements of a tensor are stored: in blocks of a fixed number of elements and
         /// bytes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,9 +65,12 @@ macro_rules! quant {
                 }
             }
 
-            pub(crate) fn quantize(self, values: &[f32], out: &mut Vec<u8>) {
+            fn quantizer(self) -> Option<fn(&[f32], &mut Vec<u8>)> {
                 match self {
-                    $(Self::$variant => quant::quantize_blocks(values, out, quant::$module::quantize),)*
+                    $($(Self::$variant => Some(|values, out| {
+                        quant::quantize_blocks(values, out, quant::$module::$quantize);
+                    }),)?)*
+                    _ => None,
                 }
             }
         }
@@ -75,45 +78,45 @@ macro_rules! quant {
 }
 
 quant! {
-    F32, 0, f32;
-    F16, 1, f16;
-    BF16, 30, bf16;
-    Q4_0, 2, q4_0;
-    Q4_1, 3, q4_1;
-    Q5_0, 6, q5_0;
-    Q5_1, 7, q5_1;
-    Q8_0, 8, q8_0;
-    Q4_K, 12, q4_k;
-    Q5_K, 13, q5_k;
-    Q6_K, 14, q6_k;
+    F32, 0, f32, quantize;
+    F16, 1, f16, quantize;
+    BF16, 30, bf16, quantize;
+    Q4_0, 2, q4_0, quantize;
+    Q4_1, 3, q4_1, quantize;
+    Q5_0, 6, q5_0, quantize;
+    Q5_1, 7, q5_1, quantize;
+    Q8_0, 8, q8_0, quantize;
+    Q2_K, 10, q2_k;
+    Q3_K, 11, q3_k;
+    Q4_K, 12, q4_k, quantize;
+    Q5_K, 13, q5_k, quantize;
+    Q6_K, 14, q6_k, quantize;
+    IQ1_S, 19, iq1_s;
+    IQ1_M, 29, iq1_m;
+    IQ2_XXS, 16, iq2_xxs;
+    IQ2_XS, 17, iq2_xs;
+    IQ2_S, 22, iq2_s;
+    IQ3_XXS, 18, iq3_xxs;
+    IQ3_S, 21, iq3_s;
+    IQ4_NL, 20, iq4_nl;
+    IQ4_XS, 23, iq4_xs;
+    MXFP4, 39, mxfp4, quantize;
 }
 
 /// Formats that files may hold and this crate cannot read, so that a refusal can name them.
-const UNSUPPORTED: [(u32, &str); 25] = [
+const UNSUPPORTED: [(u32, &str); 13] = [
     (9, "Q8_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K"),
     (15, "Q8_K"),
-    (16, "IQ2_XXS"),
-    (17, "IQ2_XS"),
-    (18, "IQ3_XXS"),
-    (19, "IQ1_S"),
-    (20, "IQ4_NL"),
-    (21, "IQ3_S"),
-    (22, "IQ2_S"),
-    (23, "IQ4_XS"),
     (24, "I8"),
     (25, "I16"),
     (26, "I32"),
     (27, "I64"),
     (28, "F64"),
-    (29, "IQ1_M"),
     (31, "Q4_0_4_4"),
     (32, "Q4_0_4_8"),
     (33, "Q4_0_8_8"),
     (34, "TQ1_0"),
     (35, "TQ2_0"),
-    (39, "MXFP4"),
     (40, "NVFP4"),
 ];
 
@@ -125,6 +128,18 @@ impl Format {
             Some(&(id, name)) => Fault::UnsupportedFormat { id, name },
             None => Fault::UnknownFormat { id },
         })
+    }
+
+    /// Whether values can be stored in this format; if not, it can only be read.
+    pub fn can_quantize(self) -> bool {
+        self.quantizer().is_some()
+    }
+
+    pub(crate) fn quantize(self, values: &[f32], out: &mut Vec<u8>) {
+        let Some(quantize) = self.quantizer() else {
+            panic!("{self} is a format to read only");
+        };
+        quantize(values, out);
     }
 
     /// Bytes of a row of `cols` elements.

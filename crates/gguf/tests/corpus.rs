@@ -91,8 +91,8 @@ const EXPECTED: &[(&str, &str)] = &[
         "header: magic at byte 0: needs 4 bytes, the file has 0 left",
     ),
     (
-        "format-q2_k",
-        "tensor \"blk.0.attn_q.weight\": format at byte 63: tensor format Q2_K (10) is not supported",
+        "format-tq1_0",
+        "tensor \"blk.0.attn_q.weight\": format at byte 63: tensor format TQ1_0 (34) is not supported",
     ),
     (
         "format-unknown",

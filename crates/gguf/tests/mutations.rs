@@ -87,6 +87,8 @@ fn rich() -> GgufWriter {
         .tensor_f32("norm", &[7], Format::F32, &ramp[..7])
         .tensor_f32("cube", &[2, 2, 2, 2], Format::BF16, &ramp[..16])
         .tensor_f32("k", &[256], Format::Q6_K, &ramp)
+        .tensor("grid", &[256], Format::IQ1_M, (0..56).collect::<Vec<u8>>())
+        .tensor("table", &[32], Format::MXFP4, vec![0x7e; 17])
 }
 
 fn sound_files() -> Vec<Vec<u8>> {

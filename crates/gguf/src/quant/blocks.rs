@@ -16,7 +16,7 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
 /// reference.
 ///
 /// # Panics
-/// When `values` is not whole blocks.
+/// When `values` is not whole blocks, or the format can only be read ([`Format::can_quantize`]).
 pub fn quantize(format: Format, values: &[f32], out: &mut Vec<u8>) {
     format.quantize(values, out);
 }

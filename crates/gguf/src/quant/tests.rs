@@ -42,9 +42,21 @@ const FIXTURES: &[Fixture] = &[
     fixture!(Q5_0, "q5_0", quantized),
     fixture!(Q5_1, "q5_1", quantized),
     fixture!(Q8_0, "q8_0", quantized),
+    fixture!(Q2_K, "q2_k"),
+    fixture!(Q3_K, "q3_k"),
     fixture!(Q4_K, "q4_k"),
     fixture!(Q5_K, "q5_k"),
     fixture!(Q6_K, "q6_k"),
+    fixture!(IQ1_S, "iq1_s"),
+    fixture!(IQ1_M, "iq1_m"),
+    fixture!(IQ2_XXS, "iq2_xxs"),
+    fixture!(IQ2_XS, "iq2_xs"),
+    fixture!(IQ2_S, "iq2_s"),
+    fixture!(IQ3_XXS, "iq3_xxs"),
+    fixture!(IQ3_S, "iq3_s"),
+    fixture!(IQ4_NL, "iq4_nl"),
+    fixture!(IQ4_XS, "iq4_xs"),
+    fixture!(MXFP4, "mxfp4", quantized),
 ];
 
 const VALUES: &[u8] = include_bytes!("../../tests/fixtures/quant/values.f32");
@@ -131,7 +143,7 @@ fn k_quants_stay_within_a_step() {
 
 #[test]
 fn values_that_are_not_finite_do_not_panic() {
-    for &format in Format::ALL {
+    for &format in Format::ALL.iter().filter(|format| format.can_quantize()) {
         for value in [
             f32::NAN,
             f32::INFINITY,
@@ -146,6 +158,15 @@ fn values_that_are_not_finite_do_not_panic() {
             let mut blocks = Vec::new();
             quantize(format, &values, &mut blocks);
             dequantized(format, &blocks);
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_a_block() {
+    for &format in Format::ALL {
+        for fill in 0..=255 {
+            dequantized(format, &vec![fill; 2 * format.block_bytes()]);
         }
     }
 }
@@ -166,6 +187,13 @@ fn sub_block_scales_survive_packing() {
     let unpacked: [(u8, u8); 8] =
         std::array::from_fn(|index| super::k_scales::unpack(&packed, index));
     assert_eq!(unpacked, pairs);
+}
+
+#[test]
+#[should_panic(expected = "IQ2_S is a format to read only")]
+fn quantising_a_format_without_a_quantiser_is_a_bug() {
+    assert!(!Format::IQ2_S.can_quantize());
+    quantize(Format::IQ2_S, &[0.0; 256], &mut Vec::new());
 }
 
 #[test]
