@@ -4,12 +4,15 @@
 //! keys and values and of activations quantised for products; between two ways to batch the same rows they may not
 //! differ at all.
 
+mod blocks;
 mod independence;
 mod ops;
 mod reference;
 mod rig;
 
 use crate::Backend;
+#[cfg(test)]
+pub(crate) use blocks::set_scales;
 use rig::Rig;
 
 /// Runs all checks on backends from `make`, each check on a fresh one.

@@ -1,12 +1,13 @@
 //! Rows are independent: the same bits for a row in any company.
 
+use super::blocks;
 use super::ops::{SHAPES, cache, context};
 use super::rig::{Rig, assert_same};
 use crate::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape, Logits, RopeScaling,
     RopeSpec, RopeStyle, RopeTable,
 };
-use andante_gguf::{Format, quant};
+use andante_gguf::Format;
 
 /// An op under test: turns the first `n` rows of one buffer, whose first row is row `first` of all, into another's.
 type RowOp<'a, B> =
@@ -327,7 +328,9 @@ fn random_weight<B: Backend>(
         .iter()
         .map(|x| x / 8.0)
         .collect();
-    let mut data = Vec::new();
-    quant::quantize(format, &values, &mut data);
-    rig.weight(format, &data, &[cols as u64, rows as u64])
+    rig.weight(
+        format,
+        &blocks::weights(format, &values),
+        &[cols as u64, rows as u64],
+    )
 }

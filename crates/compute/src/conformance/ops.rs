@@ -1,5 +1,6 @@
 //! Each op against the reference.
 
+use super::blocks;
 use super::reference::{self, Context, widen};
 use super::rig::{Rig, assert_close};
 use crate::{
@@ -10,15 +11,14 @@ use andante_gguf::{Format, quant};
 
 pub(super) fn embed<B: Backend>(rig: &mut Rig<B>) {
     let (rows, width) = (40, 64);
-    for format in [Format::F32, Format::F16, Format::Q4_1, Format::Q6_K] {
+    for &format in Format::ALL {
         let width = if format.block_len() > width {
             format.block_len()
         } else {
             width
         };
         let values = rig.random.values(rows * width);
-        let mut data = Vec::new();
-        quant::quantize(format, &values, &mut data);
+        let data = blocks::weights(format, &values);
         let mut exact = vec![0.0; values.len()];
         quant::dequantize(format, &data, &mut exact);
         let table = rig.weight(format, &data, &[width as u64, rows as u64]);
@@ -94,8 +94,7 @@ pub(super) fn products<B: Backend>(rig: &mut Rig<B>) {
         let mut weights = Vec::new();
         let mut expected = Vec::new();
         for rows in rows {
-            let mut data = Vec::new();
-            quant::quantize(format, &rig.random.values(rows * cols), &mut data);
+            let data = blocks::weights(format, &rig.random.values(rows * cols));
             let mut exact = vec![0.0; rows * cols];
             quant::dequantize(format, &data, &mut exact);
             expected.push(reference::matmul(&exact, &x, cols));

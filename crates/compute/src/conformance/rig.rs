@@ -69,7 +69,7 @@ impl<B: Backend> Rig<B> {
 }
 
 /// SplitMix64: small, seeded, the same on every machine.
-pub(super) struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {

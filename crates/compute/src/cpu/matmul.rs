@@ -2,7 +2,8 @@
 //!
 //! Weights keep their file's width (4-bit stays 4-bit) but are laid out anew at load, sixteen output rows side by
 //! side ([`packed`], [`dense`]). Quantised weights meet activations quantised to int8 ([`activations`]), once for all the
-//! matrices of a call; dense weights meet F32 activations. Every output element is accumulated in one order that
+//! matrices of a call; dense weights meet F32 activations. Formats without a packed kernel stay as they are in the file and
+//! are dequantised strip by strip on their way to the dense kernel ([`stored`]). Every output element is accumulated in one order that
 //! depends on the weight's format alone ([`panel`] writes it down), so a row's result does not depend on the other rows,
 //! on the number of threads, or on the instruction set.
 
@@ -11,6 +12,7 @@ mod decode;
 mod dense;
 mod packed;
 mod panel;
+mod stored;
 
 pub(crate) use activations::{
     ActivationBuffer, Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of,
@@ -28,6 +30,7 @@ use decode::Row;
 use dense::Dense;
 use packed::Packed;
 use std::sync::{Mutex, PoisonError};
+use stored::Stored;
 
 /// A weight matrix ready to be multiplied: `[rows, cols]`, outputs by inputs.
 pub(crate) struct Matrix {
@@ -39,6 +42,7 @@ pub(crate) struct Matrix {
 enum Weights {
     Packed(Packed),
     Dense(Dense),
+    Stored(Stored),
 }
 
 impl Matrix {
@@ -53,7 +57,10 @@ impl Matrix {
             return Err(ComputeError::WeightShape { tensor, rows, cols });
         }
         let weights = match Kind::of(tensor.format).filter(|_| !reference) {
-            None => Weights::Dense(Dense::load(tensor, rows, cols, reference)),
+            None if reference || tensor.format.block_len() == 1 => {
+                Weights::Dense(Dense::load(tensor, rows, cols, reference))
+            }
+            None => Weights::Stored(Stored::load(tensor)),
             Some(kind) => {
                 let mut packed = Packed::new(kind, rows, cols / BLOCK);
                 let mut row = Row::empty();
@@ -93,6 +100,7 @@ impl Matrix {
                     *out = group.value(lane, column);
                 }
             }
+            Weights::Stored(stored) => stored.dequantize_row(index, out),
             Weights::Packed(packed) => {
                 let group = packed.group(index / STRIP);
                 let Kind { offset, .. } = packed.kind();
@@ -119,6 +127,10 @@ impl Matrix {
                 simd::packed(isa, &packed.group(index), &x.quants, panel, out);
             }
             Weights::Dense(dense) => simd::dense(isa, dense.group(index), x.floats, out),
+            Weights::Stored(stored) => {
+                let group = stored.group(index, &mut panel.stored);
+                simd::dense(isa, group, x.floats, out);
+            }
         }
     }
 
@@ -126,7 +138,7 @@ impl Matrix {
     pub(crate) fn kind(&self) -> Option<Kind> {
         match &self.weights {
             Weights::Packed(packed) => Some(packed.kind()),
-            Weights::Dense(_) => None,
+            Weights::Dense(_) | Weights::Stored(_) => None,
         }
     }
 }

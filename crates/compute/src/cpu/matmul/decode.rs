@@ -2,10 +2,9 @@
 //!
 //! The formats themselves are defined in `andante_gguf::quant`; nothing is converted or rounded here.
 
-use super::packed::Kind;
 use andante_gguf::Format;
 
-/// One row: `values[column]` is unsigned, [`Kind::offset`] not yet subtracted.
+/// One row: `values[column]` is unsigned, [`super::packed::Kind::offset`] not yet subtracted.
 pub(crate) struct Row {
     pub(crate) values: Vec<u8>,
     pub(crate) scales: RowScales,
@@ -29,9 +28,7 @@ impl Row {
                 Format::Q4_K => row.super_min(block, false),
                 Format::Q5_K => row.super_min(block, true),
                 Format::Q6_K => row.super_half(block),
-                Format::F32 | Format::F16 | Format::BF16 => {
-                    unreachable!("{:?} has no packed form", Kind::of(format))
-                }
+                _ => unreachable!("{format} has no packed form"),
             }
         }
     }

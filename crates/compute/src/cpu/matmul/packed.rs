@@ -74,7 +74,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// The packed form of a file format; `None` for dense ones.
+    /// The packed form of a file format; `None` for dense ones and those without a kernel of their own.
     pub(crate) fn of(format: Format) -> Option<Self> {
         let (bits, offset, scales) = match format {
             Format::Q4_0 => (4, 8, Scales::Plain),
@@ -85,7 +85,7 @@ impl Kind {
             Format::Q4_K => (4, 0, Scales::SuperMin),
             Format::Q5_K => (5, 0, Scales::SuperMin),
             Format::Q6_K => (6, 32, Scales::SuperHalf),
-            Format::F32 | Format::F16 | Format::BF16 => return None,
+            _ => return None,
         };
         Some(Self {
             bits,

@@ -15,6 +15,7 @@
 use super::activations::{Activations, Quants};
 use super::dense::Floats;
 use super::packed::{BLOCK, Group, Line, QUADS};
+use super::stored::StoredPanel;
 use crate::cpu::pool::{STRIP, Strip};
 
 /// An unpacked group.
@@ -26,6 +27,8 @@ pub(crate) struct Panel {
     pub(crate) scales: Vec<Floats>,
     /// `[blocks]`; empty for formats without a minimum.
     pub(crate) mins: Vec<Floats>,
+    /// For formats without a packed kernel, instead of the others.
+    pub(crate) stored: StoredPanel,
 }
 
 impl Panel {

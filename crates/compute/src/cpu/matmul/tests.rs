@@ -1,6 +1,7 @@
 //! Every format on every instruction set of this machine: equal bits whatever the batch and the threads, and right.
 
 use super::*;
+use crate::conformance::set_scales;
 use andante_gguf::{Format, quant};
 
 /// Deterministic numbers in -1..1, denser around zero as weights are.
@@ -32,19 +33,9 @@ impl Random {
         self.scale_blocks(format, bytes)
     }
 
-    /// Puts sensible scales into the f16 fields of blocks.
+    /// Puts sensible scales into blocks.
     fn scale_blocks(&mut self, format: Format, mut bytes: Vec<u8>) -> Vec<u8> {
-        for block in bytes.chunks_exact_mut(format.block_bytes()) {
-            let floats: &[usize] = match format {
-                Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
-                Format::Q6_K => &[208],
-                _ => &[0],
-            };
-            for &at in floats {
-                let scale = half::f16::from_f32(self.value() / 16.0).to_bits();
-                block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
-            }
-        }
+        set_scales(format, &mut bytes, || self.value() / 16.0);
         bytes
     }
 }
@@ -56,7 +47,7 @@ fn pool(threads: usize) -> Pool {
 /// Weights of `rows` rows in a format: those of a model for dense formats, random blocks for the others.
 pub(super) fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
     let mut random = Random(rows as u64);
-    if Kind::of(format).is_some() {
+    if format.block_len() > 1 {
         return random.blocks(format, rows * cols);
     }
     let mut bytes = Vec::new();
@@ -168,8 +159,8 @@ fn matrices_of_one_call_share_the_activations() {
     let x = Random(3).values(n * cols);
     let matrices: Vec<_> = Format::ALL
         .iter()
-        .zip([17, 48, 16, 5, 33, 64, 80, 1, 31, 32, 100])
-        .map(|(&format, rows)| load(format, &weights(format, rows, cols), [cols, rows], false))
+        .zip([17, 48, 16, 5, 33, 64, 80, 1, 31, 32, 100].iter().cycle())
+        .map(|(&format, &rows)| load(format, &weights(format, rows, cols), [cols, rows], false))
         .collect();
     for isa in Isa::available() {
         let mut scratch = Scratch::default();
@@ -216,8 +207,7 @@ fn products_are_right() {
     let (rows, cols, n) = (40, 1536, 5);
     let x = Random(11).values(n * cols);
     for &format in Format::ALL {
-        let mut bytes = Vec::new();
-        quant::quantize(format, &Random(5).values(rows * cols), &mut bytes);
+        let bytes = weights(format, rows, cols);
         let mut weights = vec![0.0; rows * cols];
         quant::dequantize(format, &bytes, &mut weights);
         for isa in Isa::available() {
