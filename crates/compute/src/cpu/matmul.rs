@@ -117,10 +117,9 @@ impl Matrix {
     pub(crate) fn multiply_group(
         &self,
         isa: Isa,
-        index: usize,
         x: Inputs<'_>,
         panel: &mut Panel,
-        out: &mut Strip<'_>,
+        (index, out): (usize, &mut Strip<'_>),
     ) {
         match &self.weights {
             Weights::Packed(packed) => {
@@ -212,7 +211,8 @@ pub(crate) fn matmul(
         let mut panel = panels[thread]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        matrices[index].multiply_group(isa, strip.index(), inputs, &mut panel, &mut strip);
+        let group = strip.index();
+        matrices[index].multiply_group(isa, inputs, &mut panel, (group, &mut strip));
     });
 }
 
