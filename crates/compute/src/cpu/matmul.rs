@@ -18,7 +18,7 @@ pub(crate) use activations::{
     ActivationBuffer, Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of,
 };
 pub(crate) use dense::{DenseGroup, Floats, multiply as multiply_dense};
-pub(crate) use packed::{BLOCK, Group, Kind, Lanes, Line, QUADS, SUPER, Scales};
+pub(crate) use packed::{BLOCK, Codes, Group, Kind, Lanes, Line, Piece, QUADS, SUPER, Scales};
 pub(crate) use panel::{Panel, multiply as multiply_packed};
 
 use crate::ComputeError;
@@ -107,7 +107,8 @@ impl Matrix {
                 for (column, out) in out.iter_mut().enumerate() {
                     let (block, column) = (column / BLOCK, column % BLOCK);
                     let value = i32::from(group.value(block, lane, column)) - i32::from(offset);
-                    *out = group.scale(block, lane, column) * value as f32 + group.min(block, lane);
+                    *out = group.scale(block, lane, column) * value as f32
+                        + group.min(block, lane, column);
                 }
             }
         }

@@ -31,6 +31,8 @@ pub(crate) struct ActivationBuffer {
     sums: Vec<f32>,
     /// `[rows, 2 * blocks]`: sums of the values of each half block.
     halves: Vec<i32>,
+    /// `[rows, 2 * blocks]`: scale times those; only where a kind of the call needs them.
+    half_sums: Vec<f32>,
     starts: Vec<Starts>,
 }
 
@@ -119,7 +121,11 @@ impl ActivationBuffer {
 
     fn start_from(&mut self, kinds: impl Iterator<Item = Kind>) {
         let mut used = 0;
+        self.half_sums.clear();
         for kind in kinds {
+            if kind.scales.has_min() && kind.scales.spans() == 2 && self.half_sums.is_empty() {
+                self.scale_halves();
+            }
             let (offset, span) = (kind.offset, kind.span());
             if self.starts[..used]
                 .iter()
@@ -151,6 +157,15 @@ impl ActivationBuffer {
             used += 1;
         }
         self.starts.truncate(used);
+    }
+
+    fn scale_halves(&mut self) {
+        let scales = &self.scales[..self.rows * self.blocks];
+        let pairs = self.halves.as_chunks::<2>().0.iter().zip(scales);
+        let sums = pairs.flat_map(|(pair, scale)| pair.map(|half| scale * half as f32));
+        self.half_sums.extend(sums);
+        let len = padded(self.rows) * self.blocks * 2;
+        self.half_sums.resize(len, 0.0);
     }
 
     /// All rows.
@@ -202,9 +217,14 @@ impl<'a> Activations<'a> {
         &self.buffer.scales[(self.first + row) * self.blocks()..]
     }
 
-    /// Scaled sums of row `row` and of those after it.
-    pub(crate) fn sums(&self, row: usize) -> &'a [f32] {
-        &self.buffer.sums[(self.first + row) * self.blocks()..]
+    /// Scaled sums of each span, for row `row` and those after it; for kinds with a minimum.
+    pub(crate) fn sums(&self, kind: Kind, row: usize) -> &'a [f32] {
+        let spans = kind.scales.spans();
+        let sums = match spans {
+            1 => &self.buffer.sums,
+            _ => &self.buffer.half_sums,
+        };
+        &sums[(self.first + row) * self.blocks() * spans..]
     }
 
     /// Where the integer sums of each span begin, for row `row` and those after it.

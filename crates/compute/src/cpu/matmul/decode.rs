@@ -1,10 +1,11 @@
-//! Rows of a model file's block formats, taken apart into unsigned values and the bits of their scales.
+//! Rows of a model file's block formats, taken apart into codes and the bits of their scales.
 //!
 //! The formats themselves are defined in `andante_gguf::quant`; nothing is converted or rounded here.
 
 use andante_gguf::Format;
+use andante_gguf::quant::{iq4_xs, mxfp4, q3_k};
 
-/// One row: `values[column]` is unsigned, [`super::packed::Kind::offset`] not yet subtracted.
+/// One row: `values[column]` is a code, see [`super::packed::Codes`].
 pub(crate) struct Row {
     pub(crate) values: Vec<u8>,
     pub(crate) scales: RowScales,
@@ -20,7 +21,7 @@ impl Row {
         row.scales.0.clear();
         for block in bytes.chunks_exact(format.block_bytes()) {
             match format {
-                Format::Q4_0 => row.nibbles(block, 1, false),
+                Format::Q4_0 | Format::IQ4_NL => row.nibbles(block, 1, false),
                 Format::Q4_1 => row.nibbles(block, 2, false),
                 Format::Q5_0 => row.nibbles(block, 1, true),
                 Format::Q5_1 => row.nibbles(block, 2, true),
@@ -28,6 +29,10 @@ impl Row {
                 Format::Q4_K => row.super_min(block, false),
                 Format::Q5_K => row.super_min(block, true),
                 Format::Q6_K => row.super_half(block),
+                Format::Q2_K => row.super_half_min(block),
+                Format::Q3_K => row.super_half_3(block),
+                Format::IQ4_XS => row.super_4(block),
+                Format::MXFP4 => row.exponent(block),
                 _ => unreachable!("{format} has no packed form"),
             }
         }
@@ -44,11 +49,7 @@ impl Row {
     /// the low one of byte `i`, column `i + 16` in the high one.
     fn nibbles(&mut self, block: &[u8], floats: usize, high: bool) {
         let (scales, rest) = block.split_at(2 * floats);
-        self.scales.0.extend(
-            scales
-                .chunks_exact(2)
-                .map(|pair| u16::from_le_bytes([pair[0], pair[1]])),
-        );
+        self.scales.0.extend(words(scales));
         let (fifth, nibbles) = rest.split_at(if high { 4 } else { 0 });
         let fifth = if let &[a, b, c, d] = fifth {
             u32::from_le_bytes([a, b, c, d])
@@ -115,11 +116,7 @@ impl Row {
         let (upper, rest) = rest.split_at(64);
         let (scales, d) = rest.split_at(16);
         self.scales.0.push(u16::from_le_bytes([d[0], d[1]]));
-        self.scales.0.extend(
-            scales
-                .chunks_exact(2)
-                .map(|pair| u16::from_le_bytes([pair[0], pair[1]])),
-        );
+        self.scales.0.extend(words(scales));
         for (low, upper) in low.chunks_exact(64).zip(upper.chunks_exact(32)) {
             for quarter in 0..4 {
                 let nibbles = &low[32 * (quarter % 2)..][..32];
@@ -130,4 +127,63 @@ impl Row {
             }
         }
     }
+
+    /// Q2_K: a byte of scale and minimum for every 16 columns, 64 bytes of pairs of bits, f16 `d` and `dmin`.
+    fn super_half_min(&mut self, block: &[u8]) {
+        let (scales, rest) = block.split_at(16);
+        let (pairs, floats) = rest.split_at(64);
+        self.scales.0.extend(words(floats));
+        self.scales.0.extend(words(scales));
+        self.values.extend(bit_pairs(pairs));
+    }
+
+    /// Q3_K: 32 bytes of third bits, bit `i` for the `i`-th 32 columns; 64 bytes of pairs of bits; 12 of scales; f16 `d`.
+    fn super_half_3(&mut self, block: &[u8]) {
+        let whole = block.as_array().expect("a block of Q3_K");
+        self.scales.0.extend(words(&block[108..]));
+        self.scales.0.extend((0..8).map(|index| {
+            let pair = [2 * index, 2 * index + 1].map(|sub| q3_k::scale(whole, sub));
+            u16::from_le_bytes(pair.map(i8::cast_unsigned))
+        }));
+        let (third, rest) = block.split_at(32);
+        let third = (0..8).flat_map(|index| third.iter().map(move |byte| byte >> index & 1));
+        let codes = bit_pairs(&rest[..64]).zip(third);
+        self.values.extend(codes.map(|(low, high)| low | high << 2));
+    }
+
+    /// IQ4_XS: f16 `d`, 6 bytes of scales, 16 bytes of nibbles for every 32 columns.
+    fn super_4(&mut self, block: &[u8]) {
+        let whole = block.as_array().expect("a block of IQ4_XS");
+        self.scales.0.extend(words(&block[..2]));
+        self.scales.0.extend((0..4).map(|index| {
+            let pair = [2 * index, 2 * index + 1].map(|sub| iq4_xs::scale(whole, sub));
+            u16::from_le_bytes(pair.map(i8::cast_unsigned))
+        }));
+        for nibbles in block[8..].chunks_exact(16) {
+            self.values.extend(nibbles.iter().map(|byte| byte & 15));
+            self.values.extend(nibbles.iter().map(|byte| byte >> 4));
+        }
+    }
+
+    /// MXFP4: an exponent, 16 bytes of nibbles. Its scales have one bit of mantissa at most, so a bf16 holds them.
+    fn exponent(&mut self, block: &[u8]) {
+        let scale = mxfp4::scale(block[0]).to_bits();
+        self.scales.0.push((scale >> 16) as u16);
+        self.values.extend(block[1..].iter().map(|byte| byte & 15));
+        self.values.extend(block[1..].iter().map(|byte| byte >> 4));
+    }
+}
+
+/// Pairs of bytes as numbers.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
+    let pairs = bytes.as_chunks::<2>().0;
+    pairs.iter().map(|&pair| u16::from_le_bytes(pair))
+}
+
+/// The codes of Q2_K: 128 columns in 32 bytes, first those in the lowest bits.
+fn bit_pairs(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    let halves = bytes.chunks_exact(32);
+    halves.flat_map(|half| {
+        (0..4).flat_map(move |group| half.iter().map(move |byte| byte >> (2 * group) & 3))
+    })
 }

@@ -7,18 +7,21 @@
 //!
 //! | bits | lines per block | content |
 //! |---|---|---|
+//! | 2 | 2 | bits `2(j mod 4)` and up of line `j / 4` are quad `j` |
+//! | 3 | 3 | the same, then one line whose bit `j` is the third bit of quad `j` |
 //! | 4 | 4 | line `v`: quad `v` in the low nibbles, quad `v + 4` in the high ones |
 //! | 5 | 5 | the same, then one line whose bit `j` is the fifth bit of quad `j` |
-//! | 6 | 6 | the same as 4, then two lines: bits `2(j mod 4)` and up of line `j / 4` are the upper two bits of quad `j` |
+//! | 6 | 6 | the same as 4, then two lines with the upper two bits, as for 2 |
 //! | 8 | 8 | line `j`: quad `j` |
 //!
-//! Values are unsigned; what is subtracted from them is [`Kind::offset`]. Scales stay as compact as in the file
+//! What is stored are codes; [`Codes`] says which unsigned values they stand for, and [`Kind::offset`] is subtracted from
+//! those. Scales stay as compact as in the file
 //! ([`Scales`]), in lanes of sixteen rows as well.
 
 use super::decode::{Row, RowScales};
 use crate::cpu::pool::STRIP;
-use andante_gguf::Format;
-use half::f16;
+use andante_gguf::{Format, quant};
+use half::{bf16, f16};
 
 /// Columns in a block: what one activation scale covers.
 pub(crate) const BLOCK: usize = 32;
@@ -42,32 +45,93 @@ pub(crate) struct Lanes(pub(crate) [u16; STRIP]);
 pub(crate) enum Scales {
     /// One f16 a block.
     Plain,
+    /// One bf16 a block: wide enough for the powers of two of MXFP4.
+    Bf16,
     /// f16 scale and f16 minimum a block.
     Min,
+    /// A super-block: f16 `d`, then for each pair of blocks their i8 scales (low and high byte).
+    Super,
     /// A super-block: f16 `d`, f16 `dmin`, then for each block a 6-bit scale (low byte) and a 6-bit minimum (high byte).
     /// The block's scale is `d * scale`, its minimum `-dmin * minimum`.
     SuperMin,
     /// A super-block: f16 `d`, then for each block the i8 scales of its first (low byte) and last 16 columns (high).
     SuperHalf,
+    /// A super-block: f16 `d`, f16 `dmin`, then for each block a byte for its first 16 columns (low) and one for its last
+    /// (high): scale in the low nibble, minimum in the high one, as in [`Self::SuperMin`].
+    SuperHalfMin,
 }
 
 impl Scales {
     /// Entries of [`Lanes`] that `blocks` blocks take.
     pub(crate) fn lanes(self, blocks: usize) -> usize {
         match self {
-            Self::Plain => blocks,
+            Self::Plain | Self::Bf16 => blocks,
             Self::Min => 2 * blocks,
-            Self::SuperMin => blocks / SUPER * (2 + SUPER),
+            Self::Super => blocks / SUPER * (1 + SUPER / 2),
+            Self::SuperMin | Self::SuperHalfMin => blocks / SUPER * (2 + SUPER),
             Self::SuperHalf => blocks / SUPER * (1 + SUPER),
         }
+    }
+
+    /// Spans of a block: parts with one scale.
+    pub(crate) const fn spans(self) -> usize {
+        if matches!(self, Self::SuperHalf | Self::SuperHalfMin) {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// Whether a value is `scale * q + minimum`.
+    pub(crate) const fn has_min(self) -> bool {
+        matches!(self, Self::Min | Self::SuperMin | Self::SuperHalfMin)
+    }
+}
+
+/// What the codes of a format stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Codes {
+    /// Themselves.
+    Linear,
+    /// The values of IQ4_NL and IQ4_XS.
+    Iq4,
+    /// The values of MXFP4.
+    Mxfp4,
+}
+
+impl Codes {
+    /// The offset of the formats with these codes and a table.
+    pub(crate) const fn offset(self) -> u8 {
+        match self {
+            Self::Linear => 0,
+            Self::Iq4 => 128,
+            Self::Mxfp4 => 12,
+        }
+    }
+
+    /// What each 4-bit code stands for, the offset added.
+    pub(crate) const fn table(self) -> Option<[u8; 16]> {
+        let values = match self {
+            Self::Linear => return None,
+            Self::Iq4 => quant::iq4_nl::VALUES,
+            Self::Mxfp4 => quant::mxfp4::VALUES,
+        };
+        let mut table = [0; 16];
+        let mut code = 0;
+        while code < 16 {
+            table[code] = values[code].cast_unsigned().wrapping_add(self.offset());
+            code += 1;
+        }
+        Some(table)
     }
 }
 
 /// What a kernel must know of a packed format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// Bits of a value: 4, 5, 6 or 8; also the lines of a block.
+    /// Bits of a code: 2, 3, 4, 5, 6 or 8; also the lines of a block.
     pub(crate) bits: usize,
+    pub(crate) codes: Codes,
     /// Subtracted from every unsigned value.
     pub(crate) offset: u8,
     pub(crate) scales: Scales,
@@ -76,36 +140,90 @@ pub(crate) struct Kind {
 impl Kind {
     /// The packed form of a file format; `None` for dense ones and those without a kernel of their own.
     pub(crate) fn of(format: Format) -> Option<Self> {
-        let (bits, offset, scales) = match format {
-            Format::Q4_0 => (4, 8, Scales::Plain),
-            Format::Q4_1 => (4, 0, Scales::Min),
-            Format::Q5_0 => (5, 16, Scales::Plain),
-            Format::Q5_1 => (5, 0, Scales::Min),
-            Format::Q8_0 => (8, 128, Scales::Plain),
-            Format::Q4_K => (4, 0, Scales::SuperMin),
-            Format::Q5_K => (5, 0, Scales::SuperMin),
-            Format::Q6_K => (6, 32, Scales::SuperHalf),
-            _ => return None,
-        };
-        Some(Self {
+        let linear = |bits, offset, scales| Self {
             bits,
+            codes: Codes::Linear,
             offset,
             scales,
+        };
+        let table = |codes: Codes, scales| Self {
+            bits: 4,
+            codes,
+            offset: codes.offset(),
+            scales,
+        };
+        Some(match format {
+            Format::Q4_0 => linear(4, 8, Scales::Plain),
+            Format::Q4_1 => linear(4, 0, Scales::Min),
+            Format::Q5_0 => linear(5, 16, Scales::Plain),
+            Format::Q5_1 => linear(5, 0, Scales::Min),
+            Format::Q8_0 => linear(8, 128, Scales::Plain),
+            Format::Q2_K => linear(2, 0, Scales::SuperHalfMin),
+            Format::Q3_K => linear(3, 4, Scales::SuperHalf),
+            Format::Q4_K => linear(4, 0, Scales::SuperMin),
+            Format::Q5_K => linear(5, 0, Scales::SuperMin),
+            Format::Q6_K => linear(6, 32, Scales::SuperHalf),
+            Format::IQ4_NL => table(Codes::Iq4, Scales::Plain),
+            Format::IQ4_XS => table(Codes::Iq4, Scales::Super),
+            Format::MXFP4 => table(Codes::Mxfp4, Scales::Bf16),
+            _ => return None,
         })
     }
 
     /// Columns that share one weight scale.
     pub(crate) fn span(self) -> usize {
-        if self.scales == Scales::SuperHalf {
-            BLOCK / 2
-        } else {
-            BLOCK
+        BLOCK / self.scales.spans()
+    }
+}
+
+/// Bits of a quad's codes in one of the lines of its block: `code |= (byte >> shift & mask) << place`.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) line: usize,
+    pub(crate) shift: usize,
+    pub(crate) mask: u8,
+    pub(crate) place: usize,
+}
+
+impl Piece {
+    /// Where the codes of quad `quad` are; the second piece is empty for formats that need only one.
+    #[inline]
+    pub(crate) const fn of(bits: usize, quad: usize) -> [Self; 2] {
+        let nibble = Self::new(quad % 4, 4 * (quad / 4), 15, 0);
+        let (pair, pair_shift) = (quad / 4, 2 * (quad % 4));
+        let none = Self::new(0, 0, 0, 0);
+        match bits {
+            2 => [Self::new(pair, pair_shift, 3, 0), none],
+            3 => [Self::new(pair, pair_shift, 3, 0), Self::new(2, quad, 1, 2)],
+            4 => [nibble, none],
+            5 => [nibble, Self::new(4, quad, 1, 4)],
+            6 => [nibble, Self::new(4 + pair, pair_shift, 3, 4)],
+            8 => [Self::new(quad, 0, 255, 0), none],
+            _ => panic!("no format has this many bits"),
         }
     }
 
-    /// Whether a value is `scale * q + minimum`.
-    pub(crate) fn has_min(self) -> bool {
-        matches!(self.scales, Scales::Min | Scales::SuperMin)
+    const fn new(line: usize, shift: usize, mask: u8, place: usize) -> Self {
+        Self {
+            line,
+            shift,
+            mask,
+            place,
+        }
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.mask == 0
+    }
+
+    /// These bits of a code, out of a byte of the line.
+    pub(crate) fn read(self, byte: u8) -> u8 {
+        (byte >> self.shift & self.mask) << self.place
+    }
+
+    /// These bits of a code, where they are in a byte of the line.
+    fn write(self, code: u8) -> u8 {
+        (code >> self.place & self.mask) << self.shift
     }
 }
 
@@ -138,8 +256,13 @@ impl Packed {
             .chunks_exact_mut(bits)
             .zip(row.values.chunks_exact(BLOCK))
         {
-            for (column, &value) in values.iter().enumerate() {
-                set_value(block, lane, column, value);
+            for (quad, codes) in values.as_chunks::<4>().0.iter().enumerate() {
+                for piece in Piece::of(bits, quad) {
+                    let bytes = &mut block[piece.line].0[4 * lane..][..4];
+                    for (byte, &code) in bytes.iter_mut().zip(codes) {
+                        *byte |= piece.write(code);
+                    }
+                }
             }
         }
         let lanes = scales.lanes(self.blocks);
@@ -178,50 +301,57 @@ pub(crate) struct Group<'a> {
 impl Group<'_> {
     /// The unsigned value of `lane` at `column` of `block`.
     pub(crate) fn value(&self, block: usize, lane: usize, column: usize) -> u8 {
-        let bits = self.kind.bits;
+        let Kind { bits, codes, .. } = self.kind;
         let lines = &self.quants[block * bits..][..bits];
-        let (quad, byte) = (column / 4, 4 * lane + column % 4);
-        if bits == 8 {
-            return lines[quad].0[byte];
-        }
-        let low = lines[quad % 4].0[byte] >> (4 * (quad / 4)) & 15;
-        match bits {
-            5 => low | (lines[4].0[byte] >> quad & 1) << 4,
-            6 => low | (lines[4 + quad / 4].0[byte] >> (2 * (quad % 4)) & 3) << 4,
-            _ => low,
-        }
+        let byte = 4 * lane + column % 4;
+        let code = Piece::of(bits, column / 4).iter().fold(0, |code, piece| {
+            code | piece.read(lines[piece.line].0[byte])
+        });
+        codes.table().map_or(code, |table| table[usize::from(code)])
     }
 
     /// Scale of `lane` in the span of `block` that `column` lies in.
     pub(crate) fn scale(&self, block: usize, lane: usize, column: usize) -> f32 {
         let entry = |index: usize| self.scales[index].0[lane];
         let float = |index: usize| f16::from_bits(entry(index)).to_f32();
+        let half = |bytes: u16| bytes.to_le_bytes()[column / (BLOCK / 2)];
         match self.kind.scales {
             Scales::Plain => float(block),
+            Scales::Bf16 => bf16::from_bits(entry(block)).to_f32(),
             Scales::Min => float(2 * block),
+            Scales::Super => {
+                let base = block / SUPER * (1 + SUPER / 2);
+                let pair = entry(base + 1 + block % SUPER / 2).to_le_bytes();
+                float(base) * f32::from(pair[block % 2].cast_signed())
+            }
             Scales::SuperMin => {
                 let base = block / SUPER * (2 + SUPER);
                 float(base) * f32::from(entry(base + 2 + block % SUPER) as u8)
             }
             Scales::SuperHalf => {
                 let base = block / SUPER * (1 + SUPER);
-                let [first, last] = entry(base + 1 + block % SUPER).to_le_bytes();
-                float(base) * f32::from(if column < BLOCK / 2 { first } else { last }.cast_signed())
+                float(base) * f32::from(half(entry(base + 1 + block % SUPER)).cast_signed())
+            }
+            Scales::SuperHalfMin => {
+                let base = block / SUPER * (2 + SUPER);
+                float(base) * f32::from(half(entry(base + 2 + block % SUPER)) & 15)
             }
         }
     }
 
-    /// Minimum of `lane` in `block`; 0 for formats without.
-    pub(crate) fn min(&self, block: usize, lane: usize) -> f32 {
+    /// Minimum of `lane` in the span of `block` that `column` lies in; 0 for formats without.
+    pub(crate) fn min(&self, block: usize, lane: usize, column: usize) -> f32 {
         let entry = |index: usize| self.scales[index].0[lane];
         let float = |index: usize| f16::from_bits(entry(index)).to_f32();
+        let base = block / SUPER * (2 + SUPER);
+        let bytes = || entry(base + 2 + block % SUPER).to_le_bytes();
         match self.kind.scales {
             Scales::Min => float(2 * block + 1),
-            Scales::SuperMin => {
-                let base = block / SUPER * (2 + SUPER);
-                -float(base + 1) * f32::from(entry(base + 2 + block % SUPER).to_le_bytes()[1])
+            Scales::SuperMin => -float(base + 1) * f32::from(bytes()[1]),
+            Scales::SuperHalfMin => {
+                -float(base + 1) * f32::from(bytes()[column / (BLOCK / 2)] >> 4)
             }
-            Scales::Plain | Scales::SuperHalf => 0.0,
+            Scales::Plain | Scales::Bf16 | Scales::Super | Scales::SuperHalf => 0.0,
         }
     }
 }
@@ -230,19 +360,5 @@ impl RowScales {
     /// This row's numbers in the order of [`Scales`].
     fn entries(&self) -> impl Iterator<Item = u16> {
         self.0.iter().copied()
-    }
-}
-
-fn set_value(lines: &mut [Line], lane: usize, column: usize, value: u8) {
-    let (quad, byte) = (column / 4, 4 * lane + column % 4);
-    if lines.len() == 8 {
-        lines[quad].0[byte] = value;
-        return;
-    }
-    lines[quad % 4].0[byte] |= (value & 15) << (4 * (quad / 4));
-    match lines.len() {
-        5 => lines[4].0[byte] |= (value >> 4) << quad,
-        6 => lines[4 + quad / 4].0[byte] |= (value >> 4) << (2 * (quad % 4)),
-        _ => {}
     }
 }

@@ -1,7 +1,7 @@
 //! A group of packed rows unpacked to bytes, which many activation rows then share; and the portable kernel.
 //!
 //! **The arithmetic that every kernel does.** For an output (lane, row), over the spans of the weight in order, each
-//! 32 columns or for Q6_K 16:
+//! 32 columns, or 16 for Q2_K, Q3_K and Q6_K:
 //!
 //! ```text
 //! i   = sum over the span of (q - offset) * a                    exact, int32
@@ -14,7 +14,7 @@
 
 use super::activations::{Activations, Quants};
 use super::dense::Floats;
-use super::packed::{BLOCK, Group, Line, QUADS};
+use super::packed::{BLOCK, Group, Kind, Line, Piece, QUADS};
 use super::stored::StoredPanel;
 use crate::cpu::pool::{STRIP, Strip};
 
@@ -25,7 +25,7 @@ pub(crate) struct Panel {
     pub(crate) quants: Vec<Line>,
     /// `[spans]`
     pub(crate) scales: Vec<Floats>,
-    /// `[blocks]`; empty for formats without a minimum.
+    /// `[spans]`; empty for formats without a minimum.
     pub(crate) mins: Vec<Floats>,
     /// For formats without a packed kernel, instead of the others.
     pub(crate) stored: StoredPanel,
@@ -35,18 +35,11 @@ impl Panel {
     /// Makes room for a group; what is in it is for the caller to overwrite.
     pub(crate) fn resize(&mut self, group: &Group<'_>) {
         self.quants.resize(group.blocks * QUADS, Line([0; 64]));
-        self.scales.resize(
-            group.blocks * BLOCK / group.kind.span(),
-            Floats([0.0; STRIP]),
-        );
-        self.mins.resize(
-            if group.kind.has_min() {
-                group.blocks
-            } else {
-                0
-            },
-            Floats([0.0; STRIP]),
-        );
+        let scales = group.kind.scales;
+        let spans = group.blocks * scales.spans();
+        self.scales.resize(spans, Floats([0.0; STRIP]));
+        let mins = if scales.has_min() { spans } else { 0 };
+        self.mins.resize(mins, Floats([0.0; STRIP]));
     }
 
     /// The quads of the group last unpacked. Values of eight bits are bytes already and stay where they are.
@@ -66,32 +59,28 @@ impl Panel {
             .chunks_exact(bits)
             .zip(self.quants.chunks_exact_mut(QUADS))
         {
-            unpack_block(packed, quads);
+            unpack_block(group.kind, packed, quads);
         }
         let span = group.kind.span();
         for (index, scales) in self.scales.iter_mut().enumerate() {
             let (block, column) = (index * span / BLOCK, index * span % BLOCK);
             *scales = Floats(std::array::from_fn(|lane| group.scale(block, lane, column)));
         }
-        for (block, mins) in self.mins.iter_mut().enumerate() {
-            *mins = Floats(std::array::from_fn(|lane| group.min(block, lane)));
+        for (index, mins) in self.mins.iter_mut().enumerate() {
+            let (block, column) = (index * span / BLOCK, index * span % BLOCK);
+            *mins = Floats(std::array::from_fn(|lane| group.min(block, lane, column)));
         }
     }
 }
 
-fn unpack_block(packed: &[Line], quads: &mut [Line]) {
+fn unpack_block(kind: Kind, packed: &[Line], quads: &mut [Line]) {
+    let table = kind.codes.table();
     for (quad, line) in quads.iter_mut().enumerate() {
-        if packed.len() == QUADS {
-            *line = packed[quad];
-            continue;
-        }
+        let [first, second] = Piece::of(kind.bits, quad);
         for (byte, value) in line.0.iter_mut().enumerate() {
-            *value = packed[quad % 4].0[byte] >> (4 * (quad / 4)) & 15;
-            match packed.len() {
-                5 => *value |= (packed[4].0[byte] >> quad & 1) << 4,
-                6 => *value |= (packed[4 + quad / 4].0[byte] >> (2 * (quad % 4)) & 3) << 4,
-                _ => {}
-            }
+            let code =
+                first.read(packed[first.line].0[byte]) | second.read(packed[second.line].0[byte]);
+            *value = table.map_or(code, |table| table[usize::from(code)]);
         }
     }
 }
@@ -115,8 +104,8 @@ pub(crate) fn multiply(group: &Group<'_>, x: &Activations, panel: &mut Panel, ou
             for (acc, (sum, weight)) in acc.iter_mut().zip(sums.iter().zip(panel.scales[index].0)) {
                 *acc = (weight * scale).mul_add(*sum as f32, *acc);
             }
-            if let Some(mins) = panel.mins.get(block) {
-                let sum = x.sums(row)[block];
+            if let Some(mins) = panel.mins.get(index) {
+                let sum = x.sums(group.kind, row)[index];
                 for (acc, min) in acc.iter_mut().zip(mins.0) {
                     *acc = min.mul_add(sum, *acc);
                 }

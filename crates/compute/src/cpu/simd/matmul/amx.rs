@@ -10,7 +10,7 @@
 use super::avx512::{floats, store, unpack};
 use super::input::Input;
 use super::layout::{Layout, for_layout};
-use crate::cpu::matmul::{Activations, BLOCK, Floats, Group, Line, Panel, QUADS, TILE_ROWS};
+use crate::cpu::matmul::{Activations, BLOCK, Group, Line, Panel, QUADS, TILE_ROWS};
 use crate::cpu::pool::Strip;
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -210,27 +210,26 @@ fn add_span<L: Layout, const T: usize>(
     sums: &Sums,
     acc: &mut [__m512; T],
 ) {
-    let (block, blocks) = (span / L::SPANS, input.blocks);
+    let (block, blocks, spans) = (span / L::SPANS, input.blocks, input.spans);
     let scales = floats(&panel.scales[span]);
     let activation_scales = &input.scales[block..=(T - 1) * blocks + block];
-    let min = if L::MIN {
-        &panel.mins[block]
-    } else {
-        const { &Floats([0.0; 16]) }
-    };
-    let (min, activation_sums) = (floats(min), &input.sums[block..=(T - 1) * blocks + block]);
     for (row, acc) in acc.iter_mut().enumerate() {
-        // SAFETY: `row` is below `T`, so `row * blocks` lies in both slices; a row of sums is 64 bytes, aligned by its type.
-        let (sum, scale, total) = unsafe {
+        // SAFETY: `row` is below `T`, so `row * blocks` lies in the slice; a row of sums is 64 bytes, aligned by its type.
+        let (sum, scale) = unsafe {
             (
                 _mm512_load_si512((&raw const sums.0[row]).cast()),
                 *activation_scales.get_unchecked(row * blocks),
-                *activation_sums.get_unchecked(row * blocks),
             )
         };
         let scale = _mm512_mul_ps(scales, _mm512_set1_ps(scale));
         *acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), *acc);
-        if L::MIN {
+    }
+    if L::MIN {
+        let min = floats(&panel.mins[span]);
+        let activation_sums = &input.sums[span..=(T - 1) * spans + span];
+        for (row, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: `row` is below `T`, so `row * spans` lies in the slice.
+            let total = unsafe { *activation_sums.get_unchecked(row * spans) };
             *acc = _mm512_fmadd_ps(min, _mm512_set1_ps(total), *acc);
         }
     }

@@ -8,8 +8,8 @@
 use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
-    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, QUADS, Quants, RowsMut,
-    SUPER, Scales, scale_of,
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, Piece, QUADS, Quants,
+    RowsMut, SUPER, Scales, scale_of,
 };
 use crate::cpu::pool::Strip;
 use std::arch::x86_64::*;
@@ -52,7 +52,7 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
         let values: [&Quants; N] = std::array::from_fn(|row| input.block(row, block));
         for half in 0..2 {
             let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS], half);
-            let (scales, min) = unpack_scales::<L>(group.scales, block, half);
+            let (scales, mins) = unpack_scales::<L>(group.scales, block, half);
             for (row, acc) in acc.iter_mut().enumerate() {
                 let activation_scale = _mm256_set1_ps(input.scales[row * input.blocks + block]);
                 for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
@@ -60,10 +60,10 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
                     let [sum] = dot::<L, 1>(starts, [values[row]], span, |quad| quads[quad]);
                     let scale = _mm256_mul_ps(scales, activation_scale);
                     acc[half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), acc[half]);
-                }
-                if L::MIN {
-                    let sum = _mm256_set1_ps(input.sums[row * input.blocks + block]);
-                    acc[half] = _mm256_fmadd_ps(min, sum, acc[half]);
+                    if L::MIN {
+                        let sum = _mm256_set1_ps(input.sum(row, block * L::SPANS + span));
+                        acc[half] = _mm256_fmadd_ps(mins[span], sum, acc[half]);
+                    }
                 }
             }
         }
@@ -98,15 +98,11 @@ fn tile<L: Layout, const T: usize>(
                     );
                     *acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), *acc);
                 }
-            }
-            if L::MIN {
-                let min = load_floats(&panel.mins[block], half);
-                for (row, acc) in acc.iter_mut().enumerate() {
-                    *acc = _mm256_fmadd_ps(
-                        min,
-                        _mm256_set1_ps(input.sums[row * input.blocks + block]),
-                        *acc,
-                    );
+                if L::MIN {
+                    let min = load_floats(&panel.mins[index], half);
+                    for (row, acc) in acc.iter_mut().enumerate() {
+                        *acc = _mm256_fmadd_ps(min, _mm256_set1_ps(input.sum(row, index)), *acc);
+                    }
                 }
             }
         }
@@ -128,18 +124,12 @@ fn dot<L: Layout, const T: usize>(
     span: usize,
     weights: impl Fn(usize) -> __m256i,
 ) -> [__m256i; T] {
-    // Sums of two products that can be added up before 16 bits overflow: of the largest weights with 127.
-    let run = match L::BITS {
-        4 => 8,
-        5 => 4,
-        6 => 2,
-        _ => 1,
-    };
+    let run = L::RUN.max(1);
     let quads = QUADS / L::SPANS;
     let mut sums = [_mm256_setzero_si256(); T];
     for (sum, start) in sums.iter_mut().zip(starts) {
         // Eight-bit weights are used signed, with no offset to subtract.
-        *sum = _mm256_set1_epi32(if L::BITS == 8 { 0 } else { start });
+        *sum = _mm256_set1_epi32(if L::RUN == 0 { 0 } else { start });
     }
     for first in (span * quads..(span + 1) * quads).step_by(run) {
         let mut narrow = [_mm256_setzero_si256(); T];
@@ -165,7 +155,7 @@ fn dot<L: Layout, const T: usize>(
 #[target_feature(enable = "avx2")]
 fn products<L: Layout>(weights: __m256i, values: &Quants, quad: usize) -> __m256i {
     let values = _mm256_set1_epi32(values.quad(quad));
-    if L::BITS == 8 {
+    if L::RUN == 0 {
         let signed = _mm256_xor_si256(weights, _mm256_set1_epi8(i8::MIN));
         _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(values, signed))
     } else {
@@ -188,12 +178,13 @@ fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
                     };
                 }
             }
-            let (scales, min) = unpack_scales::<L>(group.scales, block, half);
-            for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
-                store_floats(scales, &mut panel.scales[block * L::SPANS + span], half);
-            }
-            if L::MIN {
-                store_floats(min, &mut panel.mins[block], half);
+            let (scales, mins) = unpack_scales::<L>(group.scales, block, half);
+            for span in 0..L::SPANS {
+                let index = block * L::SPANS + span;
+                store_floats(scales[span], &mut panel.scales[index], half);
+                if L::MIN {
+                    store_floats(mins[span], &mut panel.mins[index], half);
+                }
             }
         }
     }
@@ -203,82 +194,98 @@ fn unpack<L: Layout>(group: &Group<'_>, panel: &mut Panel) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn unpack_block<L: Layout>(lines: &[Line], half: usize) -> [__m256i; QUADS] {
+    let table = L::TABLE.map(|table| {
+        // SAFETY: a table is 16 bytes.
+        _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+    });
     let mut quads = [_mm256_setzero_si256(); QUADS];
-    if L::BITS == 8 {
-        for (quad, line) in quads.iter_mut().zip(lines) {
-            *quad = load_half(line, half);
+    for (quad, values) in quads.iter_mut().enumerate() {
+        let [first, second] = Piece::of(L::BITS, quad);
+        *values = bits(load_half(&lines[first.line], half), first);
+        if !second.is_empty() {
+            let high = bits(load_half(&lines[second.line], half), second);
+            *values = _mm256_or_si256(*values, high);
         }
-        return quads;
-    }
-    let nibble = _mm256_set1_epi8(15);
-    for index in 0..4 {
-        let line = load_half(&lines[index], half);
-        quads[index] = _mm256_and_si256(line, nibble);
-        quads[index + 4] = _mm256_and_si256(_mm256_srli_epi16::<4>(line), nibble);
-    }
-    if L::BITS == 5 {
-        let fifth = load_half(&lines[4], half);
-        let bit = _mm256_set1_epi8(16);
-        let shifted = [
-            _mm256_slli_epi16::<4>(fifth),
-            _mm256_slli_epi16::<3>(fifth),
-            _mm256_slli_epi16::<2>(fifth),
-            _mm256_slli_epi16::<1>(fifth),
-            fifth,
-            _mm256_srli_epi16::<1>(fifth),
-            _mm256_srli_epi16::<2>(fifth),
-            _mm256_srli_epi16::<3>(fifth),
-        ];
-        for (quad, shifted) in quads.iter_mut().zip(shifted) {
-            *quad = _mm256_or_si256(*quad, _mm256_and_si256(shifted, bit));
-        }
-    }
-    if L::BITS == 6 {
-        let bits = _mm256_set1_epi8(48);
-        for part in 0..2 {
-            let upper = load_half(&lines[4 + part], half);
-            let shifted = [
-                _mm256_slli_epi16::<4>(upper),
-                _mm256_slli_epi16::<2>(upper),
-                upper,
-                _mm256_srli_epi16::<2>(upper),
-            ];
-            for (quad, shifted) in quads[4 * part..].iter_mut().zip(shifted) {
-                *quad = _mm256_or_si256(*quad, _mm256_and_si256(shifted, bits));
-            }
+        if let Some(table) = table {
+            *values = _mm256_shuffle_epi8(table, *values);
         }
     }
     quads
 }
 
-/// Scales of the spans of a block (the second only for half-block spans) and its minima, for half the rows.
+/// The bits of a piece, at their place in the code. Everything about the piece is known where this is compiled.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bits(line: __m256i, piece: Piece) -> __m256i {
+    let up = piece.place as i32 - piece.shift as i32;
+    let moved = if up >= 0 {
+        _mm256_sll_epi16(line, _mm_cvtsi32_si128(up))
+    } else {
+        _mm256_srl_epi16(line, _mm_cvtsi32_si128(-up))
+    };
+    let mask = piece.mask << piece.place;
+    _mm256_and_si256(moved, _mm256_set1_epi8(mask.cast_signed()))
+}
+
+/// Scales and minima of the spans of a block, for half the rows; the second are for half-block spans only.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize, half: usize) -> ([__m256; 2], __m256) {
+fn unpack_scales<L: Layout>(
+    lanes: &[Lanes],
+    block: usize,
+    half: usize,
+) -> ([__m256; 2], [__m256; 2]) {
     let load = |index: usize| load_lanes(&lanes[index], half);
     let float = |index: usize| _mm256_cvtph_ps(load(index));
+    let negative = |index: usize| _mm256_xor_ps(float(index), _mm256_set1_ps(-0.0));
     let zero = _mm256_setzero_ps();
+    let base = block / SUPER * L::SCALES.lanes(SUPER);
+    let within = block % SUPER;
     match L::SCALES {
-        Scales::Plain => ([float(block), zero], zero),
-        Scales::Min => ([float(2 * block), zero], float(2 * block + 1)),
+        Scales::Plain => ([float(block), zero], [zero; 2]),
+        Scales::Bf16 => {
+            let bits = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load(block)));
+            ([_mm256_castsi256_ps(bits), zero], [zero; 2])
+        }
+        Scales::Min => ([float(2 * block), zero], [float(2 * block + 1), zero]),
+        Scales::Super => {
+            let pair = _mm256_cvtepi16_epi32(load(base + 1 + within / 2));
+            let up = _mm_cvtsi32_si128(24 - 8 * (within % 2) as i32);
+            let scale = _mm256_srai_epi32::<24>(_mm256_sll_epi32(pair, up));
+            let scale = _mm256_mul_ps(float(base), _mm256_cvtepi32_ps(scale));
+            ([scale, zero], [zero; 2])
+        }
         Scales::SuperMin => {
-            let base = block / SUPER * (2 + SUPER);
-            let both = _mm256_cvtepu16_epi32(load(base + 2 + block % SUPER));
+            let both = _mm256_cvtepu16_epi32(load(base + 2 + within));
             let scale = _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(255)));
             let min = _mm256_cvtepi32_ps(_mm256_srli_epi32::<8>(both));
-            let negative = _mm256_xor_ps(float(base + 1), _mm256_set1_ps(-0.0));
             (
                 [_mm256_mul_ps(float(base), scale), zero],
-                _mm256_mul_ps(negative, min),
+                [_mm256_mul_ps(negative(base + 1), min), zero],
             )
         }
         Scales::SuperHalf => {
-            let base = block / SUPER * (1 + SUPER);
             let d = float(base);
-            let both = _mm256_cvtepi16_epi32(load(base + 1 + block % SUPER));
+            let both = _mm256_cvtepi16_epi32(load(base + 1 + within));
             let first = _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(both)));
             let last = _mm256_cvtepi32_ps(_mm256_srai_epi32::<8>(both));
-            ([_mm256_mul_ps(d, first), _mm256_mul_ps(d, last)], zero)
+            ([_mm256_mul_ps(d, first), _mm256_mul_ps(d, last)], [zero; 2])
+        }
+        Scales::SuperHalfMin => {
+            let (d, dmin) = (float(base), negative(base + 1));
+            let all = _mm256_cvtepu16_epi32(load(base + 2 + within));
+            let nibble =
+                |bits: __m256i| _mm256_cvtepi32_ps(_mm256_and_si256(bits, _mm256_set1_epi32(15)));
+            (
+                [
+                    _mm256_mul_ps(d, nibble(all)),
+                    _mm256_mul_ps(d, nibble(_mm256_srli_epi32::<8>(all))),
+                ],
+                [
+                    _mm256_mul_ps(dmin, nibble(_mm256_srli_epi32::<4>(all))),
+                    _mm256_mul_ps(dmin, nibble(_mm256_srli_epi32::<12>(all))),
+                ],
+            )
         }
     }
 }

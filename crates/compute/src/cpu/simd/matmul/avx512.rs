@@ -6,8 +6,8 @@
 use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
-    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, QUADS, RowsMut, SUPER,
-    Scales, scale_of,
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, Piece, QUADS, RowsMut,
+    SUPER, Scales, scale_of,
 };
 use crate::cpu::pool::Strip;
 use std::arch::x86_64::*;
@@ -34,18 +34,19 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn tiles(group: &Group<'_>, x: &Activations, panel: &Panel, out: &mut Strip<'_>) {
-    let quants = panel.quants_of(group);
+    let (quants, scales) = (panel.quants_of(group), group.kind.scales);
     let mut first = 0;
     while first < x.rows() {
         let rows = TILE.min(x.rows() - first);
         let input = Input::new(group.kind, x, first, rows);
         macro_rules! tile_of {
             ($($rows:literal)*) => {
-                match (rows, group.kind.scales) {
+                match (rows, scales.spans(), scales.has_min()) {
                     $(
-                        ($rows, Scales::SuperHalf) => tile::<$rows, 4, false>(quants, panel, &input, out),
-                        ($rows, Scales::Plain) => tile::<$rows, 8, false>(quants, panel, &input, out),
-                        ($rows, _) => tile::<$rows, 8, true>(quants, panel, &input, out),
+                        ($rows, 2, false) => tile::<$rows, 4, false>(quants, panel, &input, out),
+                        ($rows, 2, true) => tile::<$rows, 4, true>(quants, panel, &input, out),
+                        ($rows, _, false) => tile::<$rows, 8, false>(quants, panel, &input, out),
+                        ($rows, _, true) => tile::<$rows, 8, true>(quants, panel, &input, out),
                     )*
                     _ => unreachable!("a tile has 1 to {TILE} rows"),
                 }
@@ -63,7 +64,7 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
     let mut acc = [_mm512_setzero_ps(); N];
     for block in 0..group.blocks {
         let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
-        let (scales, min) = unpack_scales::<L>(group.scales, block);
+        let (scales, mins) = unpack_scales::<L>(group.scales, block);
         for (row, acc) in acc.iter_mut().enumerate() {
             let values = input.block(row, block);
             let activation_scale = _mm512_set1_ps(input.scales[row * input.blocks + block]);
@@ -76,10 +77,10 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
                 }
                 let scale = _mm512_mul_ps(scales, activation_scale);
                 *acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), *acc);
-            }
-            if L::MIN {
-                let sum = _mm512_set1_ps(input.sums[row * input.blocks + block]);
-                *acc = _mm512_fmadd_ps(min, sum, *acc);
+                if L::MIN {
+                    let sum = input.sum(row, block * L::SPANS + span);
+                    *acc = _mm512_fmadd_ps(mins[span], _mm512_set1_ps(sum), *acc);
+                }
             }
         }
     }
@@ -108,8 +109,8 @@ fn tile<const T: usize, const SPAN: usize, const MIN: bool>(
             && spans * SPAN == blocks * QUADS
     );
     assert!(input.quants.len() >= (T - 1) * pitch + blocks && input.scales.len() >= T * blocks);
-    assert!(input.sums.len() >= T * blocks && input.starts.len() >= T * spans);
-    assert!(!MIN || panel.mins.len() >= blocks);
+    assert!(input.starts.len() >= T * spans);
+    assert!(!MIN || panel.mins.len() >= spans && input.sums.len() >= T * spans);
     let mut acc = [_mm512_setzero_ps(); T];
     for span in 0..spans {
         let block = span * SPAN / QUADS;
@@ -142,9 +143,9 @@ fn tile<const T: usize, const SPAN: usize, const MIN: bool>(
                 *acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), *acc);
             }
             if MIN {
-                let min = _mm512_load_ps(panel.mins.as_ptr().add(block).cast());
+                let min = _mm512_load_ps(panel.mins.as_ptr().add(span).cast());
                 for (row, acc) in acc.iter_mut().enumerate() {
-                    let sum = _mm512_set1_ps(*input.sums.get_unchecked(row * blocks + block));
+                    let sum = _mm512_set1_ps(*input.sums.get_unchecked(row * spans + span));
                     *acc = _mm512_fmadd_ps(min, sum, *acc);
                 }
             }
@@ -173,12 +174,12 @@ pub(super) fn unpack<L: Layout, const SIGNED: bool>(group: &Group<'_>, panel: &m
                 unsafe { _mm512_store_si512((&raw mut *line).cast(), quad) };
             }
         }
-        let (scales, min) = unpack_scales::<L>(group.scales, block);
-        for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
-            store_floats(scales, &mut panel.scales[block * L::SPANS + span]);
-        }
-        if L::MIN {
-            store_floats(min, &mut panel.mins[block]);
+        let (scales, mins) = unpack_scales::<L>(group.scales, block);
+        for span in 0..L::SPANS {
+            store_floats(scales[span], &mut panel.scales[block * L::SPANS + span]);
+            if L::MIN {
+                store_floats(mins[span], &mut panel.mins[block * L::SPANS + span]);
+            }
         }
     }
 }
@@ -187,90 +188,99 @@ pub(super) fn unpack<L: Layout, const SIGNED: bool>(group: &Group<'_>, panel: &m
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn unpack_block<L: Layout>(lines: &[Line]) -> [__m512i; QUADS] {
-    // SAFETY: a line is 64 bytes, aligned by its type.
-    let load = |index: usize| unsafe { _mm512_load_si512((&raw const lines[index]).cast()) };
+    let table = L::TABLE.map(|table| {
+        // SAFETY: a table is 16 bytes.
+        _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+    });
     let mut quads = [_mm512_setzero_si512(); QUADS];
-    if L::BITS == 8 {
-        for (index, quad) in quads.iter_mut().enumerate() {
-            *quad = load(index);
+    for (quad, values) in quads.iter_mut().enumerate() {
+        let [first, second] = Piece::of(L::BITS, quad);
+        *values = bits(&lines[first.line], first);
+        if !second.is_empty() {
+            *values = _mm512_or_si512(*values, bits(&lines[second.line], second));
         }
-        return quads;
-    }
-    let nibble = _mm512_set1_epi8(15);
-    for index in 0..4 {
-        let line = load(index);
-        quads[index] = _mm512_and_si512(line, nibble);
-        quads[index + 4] = _mm512_and_si512(_mm512_srli_epi16::<4>(line), nibble);
-    }
-    // `a | (b & c)`
-    const OR_AND: i32 = 0b1111_1000;
-    if L::BITS == 5 {
-        let fifth = load(4);
-        let bit = _mm512_set1_epi8(16);
-        let shifted = [
-            _mm512_slli_epi16::<4>(fifth),
-            _mm512_slli_epi16::<3>(fifth),
-            _mm512_slli_epi16::<2>(fifth),
-            _mm512_slli_epi16::<1>(fifth),
-            fifth,
-            _mm512_srli_epi16::<1>(fifth),
-            _mm512_srli_epi16::<2>(fifth),
-            _mm512_srli_epi16::<3>(fifth),
-        ];
-        for (quad, shifted) in quads.iter_mut().zip(shifted) {
-            *quad = _mm512_ternarylogic_epi32::<OR_AND>(*quad, shifted, bit);
-        }
-    }
-    if L::BITS == 6 {
-        let bits = _mm512_set1_epi8(48);
-        for half in 0..2 {
-            let upper = load(4 + half);
-            let shifted = [
-                _mm512_slli_epi16::<4>(upper),
-                _mm512_slli_epi16::<2>(upper),
-                upper,
-                _mm512_srli_epi16::<2>(upper),
-            ];
-            for (quad, shifted) in quads[4 * half..].iter_mut().zip(shifted) {
-                *quad = _mm512_ternarylogic_epi32::<OR_AND>(*quad, shifted, bits);
-            }
+        if let Some(table) = table {
+            *values = _mm512_shuffle_epi8(table, *values);
         }
     }
     quads
 }
 
-/// Scales of the spans of a block (the second only for half-block spans) and its minima.
+/// The bits of a piece, at their place in the code. Everything about the piece is known where this is compiled.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn bits(line: &Line, piece: Piece) -> __m512i {
+    // SAFETY: a line is 64 bytes, aligned by its type.
+    let line = unsafe { _mm512_load_si512((&raw const *line).cast()) };
+    let up = piece.place as i32 - piece.shift as i32;
+    let moved = if up >= 0 {
+        _mm512_sll_epi16(line, _mm_cvtsi32_si128(up))
+    } else {
+        _mm512_srl_epi16(line, _mm_cvtsi32_si128(-up))
+    };
+    let mask = piece.mask << piece.place;
+    _mm512_and_si512(moved, _mm512_set1_epi8(mask.cast_signed()))
+}
+
+/// Scales and minima of the spans of a block; the second are for half-block spans only.
 #[inline]
 #[target_feature(enable = "avx2,avx512f")]
-fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], __m512) {
+fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], [__m512; 2]) {
     // SAFETY: an entry is 32 bytes, aligned by its type.
     let load = |index: usize| unsafe { _mm256_load_si256((&raw const lanes[index]).cast()) };
     let half = |index: usize| _mm512_cvtph_ps(load(index));
+    let negative = |index: usize| {
+        let bits = _mm512_castps_si512(half(index));
+        _mm512_castsi512_ps(_mm512_xor_si512(bits, _mm512_set1_epi32(i32::MIN)))
+    };
     let zero = _mm512_setzero_ps();
+    let base = block / SUPER * L::SCALES.lanes(SUPER);
+    let within = block % SUPER;
     match L::SCALES {
-        Scales::Plain => ([half(block), zero], zero),
-        Scales::Min => ([half(2 * block), zero], half(2 * block + 1)),
+        Scales::Plain => ([half(block), zero], [zero; 2]),
+        Scales::Bf16 => {
+            let bits = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load(block)));
+            ([_mm512_castsi512_ps(bits), zero], [zero; 2])
+        }
+        Scales::Min => ([half(2 * block), zero], [half(2 * block + 1), zero]),
+        Scales::Super => {
+            let pair = _mm512_cvtepi16_epi32(load(base + 1 + within / 2));
+            let up = _mm_cvtsi32_si128(24 - 8 * (within % 2) as i32);
+            let scale = _mm512_srai_epi32::<24>(_mm512_sll_epi32(pair, up));
+            let scale = _mm512_mul_ps(half(base), _mm512_cvtepi32_ps(scale));
+            ([scale, zero], [zero; 2])
+        }
         Scales::SuperMin => {
-            let base = block / SUPER * (2 + SUPER);
-            let both = _mm512_cvtepu16_epi32(load(base + 2 + block % SUPER));
+            let both = _mm512_cvtepu16_epi32(load(base + 2 + within));
             let scale = _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(255)));
             let min = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(both));
-            let negative = _mm512_xor_si512(
-                _mm512_castps_si512(half(base + 1)),
-                _mm512_set1_epi32(i32::MIN),
-            );
             (
                 [_mm512_mul_ps(half(base), scale), zero],
-                _mm512_mul_ps(_mm512_castsi512_ps(negative), min),
+                [_mm512_mul_ps(negative(base + 1), min), zero],
             )
         }
         Scales::SuperHalf => {
-            let base = block / SUPER * (1 + SUPER);
             let d = half(base);
-            let both = _mm512_cvtepi16_epi32(load(base + 1 + block % SUPER));
+            let both = _mm512_cvtepi16_epi32(load(base + 1 + within));
             let first = _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(both)));
             let last = _mm512_cvtepi32_ps(_mm512_srai_epi32::<8>(both));
-            ([_mm512_mul_ps(d, first), _mm512_mul_ps(d, last)], zero)
+            ([_mm512_mul_ps(d, first), _mm512_mul_ps(d, last)], [zero; 2])
+        }
+        Scales::SuperHalfMin => {
+            let (d, dmin) = (half(base), negative(base + 1));
+            let all = _mm512_cvtepu16_epi32(load(base + 2 + within));
+            let nibble =
+                |bits: __m512i| _mm512_cvtepi32_ps(_mm512_and_si512(bits, _mm512_set1_epi32(15)));
+            (
+                [
+                    _mm512_mul_ps(d, nibble(all)),
+                    _mm512_mul_ps(d, nibble(_mm512_srli_epi32::<8>(all))),
+                ],
+                [
+                    _mm512_mul_ps(dmin, nibble(_mm512_srli_epi32::<4>(all))),
+                    _mm512_mul_ps(dmin, nibble(_mm512_srli_epi32::<12>(all))),
+                ],
+            )
         }
     }
 }

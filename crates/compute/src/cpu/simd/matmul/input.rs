@@ -14,7 +14,7 @@ pub(super) struct Input<'a> {
     pub(super) quants: &'a [Quants],
     /// `[rows, blocks]`
     pub(super) scales: &'a [f32],
-    /// `[rows, blocks]`
+    /// `[rows, spans]`; empty for kinds without a minimum.
     pub(super) sums: &'a [f32],
     /// `[rows, spans]`
     pub(super) starts: &'a [i32],
@@ -24,6 +24,11 @@ impl<'a> Input<'a> {
     pub(super) fn new(kind: Kind, x: &'a Activations, first: usize, rows: usize) -> Self {
         let (blocks, pitch) = (x.blocks(), x.pitch());
         let spans = blocks * BLOCK / kind.span();
+        let sums = if kind.scales.has_min() {
+            &x.sums(kind, first)[..rows * spans]
+        } else {
+            &[]
+        };
         Self {
             first,
             blocks,
@@ -31,7 +36,7 @@ impl<'a> Input<'a> {
             pitch,
             quants: &x.quants(first)[..(rows - 1) * pitch + blocks],
             scales: &x.scales(first)[..rows * blocks],
-            sums: &x.sums(first)[..rows * blocks],
+            sums,
             starts: &x.starts(kind, first)[..rows * spans],
         }
     }
@@ -45,6 +50,12 @@ impl<'a> Input<'a> {
     #[inline]
     pub(super) fn start(&self, row: usize, span: usize) -> i32 {
         self.starts[row * self.spans + span]
+    }
+
+    /// The scaled sum of a span, for kinds with a minimum.
+    #[inline]
+    pub(super) fn sum(&self, row: usize, span: usize) -> f32 {
+        self.sums[row * self.spans + span]
     }
 }
 
