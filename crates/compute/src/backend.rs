@@ -117,8 +117,27 @@ pub trait Backend: Send + 'static {
         batch: &Batch,
     );
 
-    /// `gate[r] = act(gate[r]) * up[r]`.
+    /// `gate[r] = act(gate[r], up[r])`, element by element.
     fn act_mul(&mut self, gate: &mut Self::Buffer, up: &Self::Buffer, act: Activation, n: usize);
+
+    /// A mixture-of-experts feed-forward layer, `hidden` to `hidden`. `router` holds each row's logits, `[experts]`.
+    /// A row takes the [`ExpertsSpec::chosen`] experts with the largest logits (of equal ones the first), and
+    ///
+    /// ```text
+    /// out[r] = sum over its experts e of weight[e] * (down[e] · act(gate[e] · x[r], up[e] · x[r]))
+    /// ```
+    ///
+    /// with each product's bias where there is one; the weights are [`Gating`]'s. The sum begins with the largest logit.
+    /// Other experts' matrices are not read.
+    fn experts(
+        &mut self,
+        out: &mut Self::Buffer,
+        x: &Self::Buffer,
+        router: &Self::Buffer,
+        weights: &ExpertWeights<'_, Self::Weight>,
+        spec: &ExpertsSpec,
+        n: usize,
+    );
 
     /// `x[r] += y[r]`.
     fn add(&mut self, x: &mut Self::Buffer, y: &Self::Buffer, n: usize);
@@ -168,11 +187,53 @@ pub struct AttentionSpec {
     pub window: Option<u32>,
 }
 
-/// The activation of a gated feed-forward layer.
+/// The activation of a gated feed-forward layer, a function of gate `g` and up `u`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// `x * sigmoid(x)`.
+    /// `silu(g) * u` with `silu(x) = x * sigmoid(x)`.
     Silu,
-    /// GELU in its tanh form: `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
+    /// `gelu(g) * u` with GELU in its tanh form: `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
     GeluTanh,
+    /// gpt-oss's: `g * sigmoid(1.702 g) * (u + 1)`, `g` being cut off above 7 and `u` outside `-7..=7`.
+    ClampedSwiglu,
+}
+
+/// The shape of a mixture-of-experts layer, and how rows choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertsSpec {
+    /// Experts of the layer.
+    pub experts: usize,
+    /// Experts that work on a row.
+    pub chosen: usize,
+    /// Their weights.
+    pub gating: Gating,
+    /// The activation inside each expert.
+    pub activation: Activation,
+}
+
+/// What weights a row's experts get from its logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gating {
+    /// Softmax over the chosen experts. It is the same as one over all experts divided by the sum over the chosen ones.
+    SoftmaxOfChosen,
+    /// Softmax over all experts: the weights of the chosen ones add up to less than 1.
+    SoftmaxOfAll,
+}
+
+/// The weights of a mixture-of-experts layer. A matrix of all experts is a tensor `[cols, rows, experts]`, contiguous
+/// dimension first; its bias is a vector, `[experts * rows]`.
+#[derive(Debug)]
+pub struct ExpertWeights<'a, W> {
+    /// Each expert's gate: `[hidden, feed_forward, experts]`.
+    pub gate: &'a W,
+    /// Each expert's up: `[hidden, feed_forward, experts]`.
+    pub up: &'a W,
+    /// Each expert's down: `[feed_forward, hidden, experts]`.
+    pub down: &'a W,
+    /// Added to gate's products.
+    pub gate_bias: Option<&'a W>,
+    /// Added to up's products.
+    pub up_bias: Option<&'a W>,
+    /// Added to down's products.
+    pub down_bias: Option<&'a W>,
 }

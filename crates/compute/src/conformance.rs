@@ -20,12 +20,13 @@ use rig::Rig;
 /// # Panics
 /// When a check fails.
 pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
-    let checks: [fn(&mut Rig<B>); 14] = [
+    let checks: [fn(&mut Rig<B>); 16] = [
         ops::embed,
         ops::norms,
         ops::products,
         ops::sums,
         ops::activations,
+        ops::experts,
         ops::rope,
         ops::attention_of_one_sequence,
         ops::attention_of_many_sequences,
@@ -33,6 +34,7 @@ pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
         ops::masked_slots_are_never_read,
         independence::each_op_row_by_row,
         independence::products_row_by_row,
+        independence::experts_row_by_row,
         independence::attention_in_any_chunks_and_blocks,
         independence::layers_in_any_batch,
     ];

@@ -1,6 +1,7 @@
 //! The CPU backend: threads, vector kernels, and the memory they work in.
 
 mod attention;
+mod experts;
 mod isa;
 mod kv;
 mod matmul;
@@ -17,8 +18,9 @@ pub use memory::CpuBuffer;
 use crate::ComputeError;
 use andante_gguf::Tensor;
 use attention::AttentionScratch;
+use experts::ExpertsScratch;
 use matmul::Matrix;
-use pool::Pool;
+use pool::{Pool, STRIP};
 use rotation::Angles;
 
 /// What a CPU backend is made from.
@@ -53,6 +55,7 @@ pub struct CpuBackend {
     reference: bool,
     products: matmul::Scratch,
     attention: AttentionScratch,
+    experts: ExpertsScratch,
     angles: Angles,
 }
 
@@ -76,6 +79,7 @@ impl CpuBackend {
             reference: config.reference,
             products: matmul::Scratch::default(),
             attention: AttentionScratch::default(),
+            experts: ExpertsScratch::default(),
             angles: Angles::default(),
         })
     }
@@ -92,6 +96,16 @@ pub enum CpuWeight {
 
 impl CpuWeight {
     fn load(tensor: &Tensor<'_>, reference: bool) -> Result<Self, ComputeError> {
+        // The third dimension is the expert; each one's rows have to be whole strips.
+        if let &[_, rows, _, ..] = tensor.shape
+            && !rows.is_multiple_of(STRIP as u64)
+        {
+            return Err(ComputeError::ExpertRows {
+                tensor: tensor.name.to_owned(),
+                rows,
+                multiple: STRIP as u64,
+            });
+        }
         Ok(if tensor.shape.len() <= 1 {
             Self::Vector(tensor.dequantize())
         } else {

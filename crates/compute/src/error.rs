@@ -30,6 +30,18 @@ pub enum ComputeError {
         /// Columns (inputs).
         cols: u64,
     },
+    /// The rows of each expert cannot be worked on apart.
+    #[error(
+        "tensor {tensor}: experts of {rows} rows are not supported by this backend, only multiples of {multiple}"
+    )]
+    ExpertRows {
+        /// The tensor's name in the file.
+        tensor: String,
+        /// Rows (outputs) of each expert.
+        rows: u64,
+        /// What they have to be a multiple of.
+        multiple: u64,
+    },
     /// The KV cache's shape is one this backend cannot hold.
     #[error(
         "KV cache of {layers} layers, {kv_heads} heads of {head_dim}, blocks of {block_tokens} tokens \

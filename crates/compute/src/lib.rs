@@ -10,7 +10,9 @@ mod cpu;
 mod error;
 mod rope;
 
-pub use backend::{Activation, AttentionSpec, BLOCK_TOKENS, Backend, KvShape};
+pub use backend::{
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, ExpertWeights, ExpertsSpec, Gating, KvShape,
+};
 pub use batch::{Batch, BatchSequence, Logits};
 pub use cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level};
 pub use error::ComputeError;

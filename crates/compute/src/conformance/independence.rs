@@ -1,7 +1,7 @@
 //! Rows are independent: the same bits for a row in any company.
 
 use super::blocks;
-use super::ops::{SHAPES, cache, context};
+use super::ops::{EXPERTS, Layer, SHAPES, cache, context};
 use super::rig::{Rig, assert_same};
 use crate::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape, Logits, RopeScaling,
@@ -67,7 +67,11 @@ pub(super) fn each_op_row_by_row<B: Backend>(rig: &mut Rig<B>) {
             backend.rope(out, &positions[first..first + n], &table);
         },
     );
-    for act in [Activation::Silu, Activation::GeluTanh] {
+    for act in [
+        Activation::Silu,
+        Activation::GeluTanh,
+        Activation::ClampedSwiglu,
+    ] {
         check(
             rig,
             "act_mul",
@@ -92,6 +96,27 @@ pub(super) fn products_row_by_row<B: Backend>(rig: &mut Rig<B>) {
             (&x, cols, out_width),
             &|backend, (x, out), (_, n)| {
                 backend.matmul(&mut [(&weight, out)], x, n);
+            },
+        );
+    }
+}
+
+pub(super) fn experts_row_by_row<B: Backend>(rig: &mut Rig<B>) {
+    let (rows, hidden) = (23, Layer::<B>::HIDDEN);
+    for (format, spec, biased) in EXPERTS {
+        let layer = Layer::new(rig, format, &spec, biased);
+        let x = rig.random.values(rows * hidden);
+        let logits = rig.random.values(rows * spec.experts);
+        let logits = rig.matrix(&logits, spec.experts);
+        check(
+            rig,
+            &format!("experts {}", format.name()),
+            (&x, hidden, hidden),
+            &|backend, (x, out), (first, n)| {
+                let mut router = backend.buffer(n, spec.experts).expect("a small buffer");
+                let tokens: Vec<u32> = (first..first + n).map(|row| row as u32).collect();
+                backend.embed(&mut router, &logits, &tokens, 1.0);
+                backend.experts(out, x, &router, &layer.weights(), &spec, n);
             },
         );
     }

@@ -1,11 +1,11 @@
 //! Each op against the reference.
 
 use super::blocks;
-use super::reference::{self, Context, widen};
+use super::reference::{self, Context, Projection, widen};
 use super::rig::{Rig, assert_close};
 use crate::{
-    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape, Logits, RopeScaling,
-    RopeSpec, RopeStyle, RopeTable,
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, Gating,
+    KvShape, Logits, RopeScaling, RopeSpec, RopeStyle, RopeTable,
 };
 use andante_gguf::{Format, quant};
 
@@ -161,26 +161,35 @@ pub(super) fn sums<B: Backend>(rig: &mut Rig<B>) {
 
 pub(super) fn activations<B: Backend>(rig: &mut Rig<B>) {
     let (rows, width) = (4, 1540);
-    for act in [Activation::Silu, Activation::GeluTanh] {
+    for act in [
+        Activation::Silu,
+        Activation::GeluTanh,
+        Activation::ClampedSwiglu,
+    ] {
         let gate: Vec<f32> = rig
             .random
             .values(rows * width)
             .iter()
             .map(|x| x * 12.0)
             .collect();
-        let up = rig.random.values(rows * width);
+        let up: Vec<f32> = rig
+            .random
+            .values(rows * width)
+            .iter()
+            .map(|x| x * 9.0)
+            .collect();
         let (mut gate_buffer, up_buffer) = (rig.upload(&gate, width), rig.upload(&up, width));
         rig.backend.act_mul(&mut gate_buffer, &up_buffer, act, rows);
         let expected: Vec<f64> = gate
             .iter()
             .zip(&up)
-            .map(|(&g, &u)| reference::activate(f64::from(g), act) * f64::from(u))
+            .map(|(&g, &u)| reference::activate(f64::from(g), f64::from(u), act))
             .collect();
         assert_close(
             &format!("act_mul {act:?}"),
             &rig.download(&gate_buffer, rows),
             &expected,
-            1e-5,
+            9e-5,
         );
     }
     // Far outside the range of the exponential function.
@@ -194,6 +203,117 @@ pub(super) fn activations<B: Backend>(rig: &mut Rig<B>) {
             &[0.0, 0.0, 90.0, 1000.0],
             1e-4,
         );
+    }
+}
+
+/// Layers of all kinds: `(format, spec, whether there are biases)`.
+pub(super) const EXPERTS: [(Format, ExpertsSpec, bool); 5] = {
+    const SPEC: ExpertsSpec = ExpertsSpec {
+        experts: 7,
+        chosen: 3,
+        gating: Gating::SoftmaxOfChosen,
+        activation: Activation::Silu,
+    };
+    const BIASED: ExpertsSpec = ExpertsSpec {
+        experts: 5,
+        chosen: 4,
+        activation: Activation::ClampedSwiglu,
+        ..SPEC
+    };
+    const OF_ALL: ExpertsSpec = ExpertsSpec {
+        chosen: 1,
+        gating: Gating::SoftmaxOfAll,
+        ..SPEC
+    };
+    [
+        (Format::F32, SPEC, false),
+        (Format::F32, BIASED, true),
+        (Format::F16, OF_ALL, false),
+        (Format::Q4_K, SPEC, false),
+        (Format::Q8_0, BIASED, true),
+    ]
+};
+
+/// A mixture-of-experts layer on the backend and for the reference.
+pub(super) struct Layer<B: Backend> {
+    pub(super) weights: [B::Weight; 3],
+    pub(super) biases: Option<[B::Weight; 3]>,
+    projections: [Projection; 3],
+}
+
+impl<B: Backend> Layer<B> {
+    pub(super) const HIDDEN: usize = 256;
+    const FEED_FORWARD: usize = 256;
+
+    pub(super) fn new(rig: &mut Rig<B>, format: Format, spec: &ExpertsSpec, biased: bool) -> Self {
+        let (hidden, width) = (Self::HIDDEN, Self::FEED_FORWARD);
+        let parts = [(hidden, width), (hidden, width), (width, hidden)].map(|(cols, rows)| {
+            let len = spec.experts * rows * cols;
+            let mut values: Vec<f32> = rig.random.values(len).iter().map(|x| x / 4.0).collect();
+            let mut data = Vec::new();
+            quant::quantize(format, &values, &mut data);
+            quant::dequantize(format, &data, &mut values);
+            let shape = [cols, rows, spec.experts].map(|side| side as u64);
+            let bias = biased.then(|| rig.random.values(spec.experts * rows));
+            let weight = rig.weight(format, &data, &shape);
+            let bias_weight = bias.as_ref().map(|bias| rig.vector(bias));
+            (weight, bias_weight, Projection { values, bias })
+        });
+        let [gate, up, down] = parts;
+        Self {
+            weights: [gate.0, up.0, down.0],
+            biases: gate
+                .1
+                .zip(up.1)
+                .zip(down.1)
+                .map(|((gate, up), down)| [gate, up, down]),
+            projections: [gate.2, up.2, down.2],
+        }
+    }
+
+    pub(super) fn weights(&self) -> ExpertWeights<'_, B::Weight> {
+        let [gate, up, down] = &self.weights;
+        let bias = |index: usize| self.biases.as_ref().map(|biases| &biases[index]);
+        ExpertWeights {
+            gate,
+            up,
+            down,
+            gate_bias: bias(0),
+            up_bias: bias(1),
+            down_bias: bias(2),
+        }
+    }
+}
+
+pub(super) fn experts<B: Backend>(rig: &mut Rig<B>) {
+    let hidden = Layer::<B>::HIDDEN;
+    for (format, spec, biased) in EXPERTS {
+        let layer = Layer::new(rig, format, &spec, biased);
+        for n in [1, 2, 21] {
+            let x = rig.random.values(n * hidden);
+            let mut logits: Vec<f32> = rig.random.values(n * spec.experts);
+            logits.iter_mut().for_each(|logit| *logit *= 6.0);
+            logits[..spec.experts].fill(100.0); // all alike: the first ones are taken
+            let (x_buffer, router) = (rig.upload(&x, hidden), rig.upload(&logits, spec.experts));
+            let mut out = rig.buffer(n, hidden);
+            rig.backend
+                .experts(&mut out, &x_buffer, &router, &layer.weights(), &spec, n);
+            let rows = x.chunks(hidden).zip(logits.chunks(spec.experts));
+            let expected: Vec<f64> = rows
+                .flat_map(|(x, logits)| {
+                    reference::experts(x, logits, layer.projections.each_ref(), &spec)
+                })
+                .collect();
+            // Dense weights meet exact activations; int8 ones are off by up to 1/254 of a block's largest.
+            let largest = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            let tolerance = largest * if format.block_len() == 1 { 1e-5 } else { 0.03 };
+            assert_close(
+                &format!("{n} rows, {} experts, {spec:?}", format.name()),
+                &rig.download(&out, n),
+                &expected,
+                tolerance,
+            );
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ops in plain double precision.
 
-use crate::{Activation, AttentionSpec, RopeTable};
+use crate::{Activation, AttentionSpec, ExpertsSpec, Gating, RopeTable};
 
 pub(super) fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
@@ -36,14 +36,72 @@ pub(super) fn matmul(weight: &[f32], x: &[f32], cols: usize) -> Vec<f64> {
     out
 }
 
-pub(super) fn activate(x: f64, act: Activation) -> f64 {
+pub(super) fn activate(gate: f64, up: f64, act: Activation) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     match act {
-        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Silu => gate * sigmoid(gate) * up,
         Activation::GeluTanh => {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-            0.5 * x * (1.0 + inner.tanh())
+            let cubic = gate + 0.044715 * gate * gate * gate;
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * cubic;
+            0.5 * gate * (1.0 + inner.tanh()) * up
+        }
+        Activation::ClampedSwiglu => {
+            let gate = gate.min(7.0);
+            gate * sigmoid(1.702 * gate) * (up.clamp(-7.0, 7.0) + 1.0)
         }
     }
+}
+
+/// One of a mixture-of-experts layer's matrices, `[experts, rows, cols]`, and its bias, `[experts, rows]`.
+pub(super) struct Projection {
+    pub(super) values: Vec<f32>,
+    pub(super) bias: Option<Vec<f32>>,
+}
+
+impl Projection {
+    fn multiply(&self, expert: usize, experts: usize, x: &[f64]) -> Vec<f64> {
+        let rows = self.values.len() / experts / x.len();
+        (expert * rows..(expert + 1) * rows)
+            .map(|row| {
+                let weights = self.values[row * x.len()..][..x.len()].iter();
+                let product: f64 = weights.zip(x).map(|(&w, x)| f64::from(w) * x).sum();
+                product + self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[row]))
+            })
+            .collect()
+    }
+}
+
+/// A mixture-of-experts layer of one row.
+pub(super) fn experts(
+    x: &[f32],
+    logits: &[f32],
+    [gate, up, down]: [&Projection; 3],
+    spec: &ExpertsSpec,
+) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..spec.experts).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable
+    let chosen = &order[..spec.chosen];
+    let share = |expert: usize| f64::from(logits[expert]).exp();
+    let all: f64 = match spec.gating {
+        Gating::SoftmaxOfChosen => chosen.iter().map(|&expert| share(expert)).sum(),
+        Gating::SoftmaxOfAll => (0..spec.experts).map(share).sum(),
+    };
+    let mut out = vec![0.0; x.len()];
+    for &expert in chosen {
+        let gates = gate.multiply(expert, spec.experts, &widen(x));
+        let ups = up.multiply(expert, spec.experts, &widen(x));
+        let pairs = gates.iter().zip(&ups);
+        let inner: Vec<f64> = pairs
+            .map(|(&gate, &up)| activate(gate, up, spec.activation))
+            .collect();
+        for (out, result) in out
+            .iter_mut()
+            .zip(down.multiply(expert, spec.experts, &inner))
+        {
+            *out += share(expert) / all * result;
+        }
+    }
+    out
 }
 
 /// `x` is `[positions, heads, head_dim]`.

@@ -124,7 +124,8 @@ impl Matrix {
     ) {
         match &self.weights {
             Weights::Packed(packed) => {
-                simd::packed(isa, &packed.group(index), &x.quants, panel, out);
+                let x = x.quants.expect("packed matrices need quantised rows");
+                simd::packed(isa, &packed.group(index), &x, panel, out);
             }
             Weights::Dense(dense) => simd::dense(isa, dense.group(index), x.floats, out),
             Weights::Stored(stored) => {
@@ -147,7 +148,7 @@ impl Matrix {
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     /// For packed matrices.
-    pub(crate) quants: Activations<'a>,
+    pub(crate) quants: Option<Activations<'a>>,
     /// For all others: `[rows, cols]`.
     pub(crate) floats: &'a [f32],
 }
@@ -186,7 +187,7 @@ pub(crate) fn matmul(
     if !kinds.is_empty() {
         scratch
             .activations
-            .quantize((pool, isa), x, n, kinds.into_iter());
+            .quantize((pool, isa), x, n, kinds.iter().copied());
     }
     if scratch.panels.len() < pool.threads() {
         scratch.panels.resize_with(pool.threads(), Mutex::default);
@@ -205,7 +206,7 @@ pub(crate) fn matmul(
         .collect();
     let grain = MIN_PRODUCTS.div_ceil(n * cols * STRIP);
     let inputs = Inputs {
-        quants: activations.all(),
+        quants: (!kinds.is_empty()).then(|| activations.all()),
         floats: x,
     };
     pool.for_strips(&mut outputs, n, grain, &|thread, index, mut strip| {

@@ -1,6 +1,7 @@
 //! The ops of [`Backend`] on this machine.
 
 use super::attention::Attention;
+use super::experts::{Experts, Projection};
 use super::kv::{self, Blocks, Storage};
 use super::matmul::{self, Matrix};
 use super::pool::Pool;
@@ -8,7 +9,10 @@ use super::simd::attention::Element;
 use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Rotate, Scale};
 use super::simd::lanes::dispatch;
 use super::{CpuBackend, CpuBuffer, CpuKv, CpuWeight};
-use crate::{Activation, AttentionSpec, Backend, Batch, ComputeError, KvShape, RopeTable};
+use crate::{
+    Activation, AttentionSpec, Backend, Batch, ComputeError, ExpertWeights, ExpertsSpec, KvShape,
+    RopeTable,
+};
 use andante_gguf::Tensor;
 use std::sync::{Mutex, PoisonError};
 
@@ -265,6 +269,33 @@ impl Backend for CpuBackend {
                     },
                 );
             },
+        );
+    }
+
+    fn experts(
+        &mut self,
+        out: &mut CpuBuffer,
+        x: &CpuBuffer,
+        router: &CpuBuffer,
+        weights: &ExpertWeights<'_, CpuWeight>,
+        spec: &ExpertsSpec,
+        n: usize,
+    ) {
+        let experts = Experts {
+            isa: self.isa,
+            spec,
+            gate: Projection::new(weights.gate, weights.gate_bias),
+            up: Projection::new(weights.up, weights.up_bias),
+            down: Projection::new(weights.down, weights.down_bias),
+        };
+        experts.check();
+        let hidden = experts.hidden();
+        assert!(x.width() == hidden && out.width() == hidden && router.width() == spec.experts);
+        experts.run(
+            &self.pool,
+            &mut self.experts,
+            (out.rows_mut(n), x.rows(n)),
+            router.rows(n),
         );
     }
 

@@ -184,6 +184,48 @@ impl Pool {
         self.share(&|thread, _| take_turns(&next, count, grain, &|index| run_one(thread, index)));
     }
 
+    /// Runs `job` once on every strip of [`STRIP`] columns of every run of rows of `output`, `grain` neighbouring
+    /// strips at a time. Run `i` has the rows `bounds[i]..bounds[i + 1]`; `job` gets the thread's index, the run's index
+    /// and the strip.
+    pub(crate) fn for_strips_of_runs(
+        &self,
+        output: Output<'_>,
+        bounds: &[usize],
+        grain: usize,
+        job: &(dyn Fn(usize, usize, Strip<'_>) + Sync),
+    ) {
+        let Output { data, width } = output;
+        let runs = bounds.len().saturating_sub(1);
+        assert!(bounds.is_sorted(), "runs follow each other");
+        assert!(
+            bounds.last().is_none_or(|&end| end * width <= data.len()),
+            "an output holds all runs"
+        );
+        let data = &SendPtr(data.as_mut_ptr());
+        let strips = width.div_ceil(STRIP);
+        let run_one = |thread: usize, index: usize| {
+            let (run, start) = (index / strips, index % strips * STRIP);
+            job(
+                thread,
+                run,
+                Strip {
+                    // Rows `bounds[run]..` of the output; the assertions above keep this inside it.
+                    data: data.0.wrapping_add(bounds[run] * width),
+                    pitch: width,
+                    columns: start..width.min(start + STRIP),
+                    rows: bounds[run + 1] - bounds[run],
+                    owner: PhantomData,
+                },
+            );
+        };
+        let (count, grain) = (runs * strips, grain.max(1));
+        if count <= grain {
+            return (0..count).for_each(|index| run_one(0, index));
+        }
+        let next = AtomicUsize::new(0);
+        self.share(&|thread, _| take_turns(&next, count, grain, &|index| run_one(thread, index)));
+    }
+
     fn start(&self, job: &Job<'_>) {
         let shared = &*self.shared;
         // SAFETY: the lifetime is forgotten, not outlived: `share` returns only after `join` has closed the gate and seen
@@ -231,6 +273,20 @@ pub(crate) struct Strip<'a> {
     owner: PhantomData<&'a mut f32>,
 }
 
+impl<'a> Strip<'a> {
+    /// All of `data`, `[rows, width]`, as one strip of `width` columns.
+    pub(crate) fn whole(data: &'a mut [f32], width: usize) -> Self {
+        assert!(width <= STRIP && data.len().is_multiple_of(width));
+        Self {
+            rows: data.len() / width,
+            data: data.as_mut_ptr(),
+            pitch: width,
+            columns: 0..width,
+            owner: PhantomData,
+        }
+    }
+}
+
 impl Strip<'_> {
     /// Which strip of its output this is.
     pub(crate) fn index(&self) -> usize {
@@ -240,9 +296,9 @@ impl Strip<'_> {
     /// The strip's part of row `index`.
     pub(crate) fn row(&mut self, index: usize) -> &mut [f32] {
         assert!(index < self.rows, "row {index} of {}", self.rows);
-        // SAFETY: `for_strips` checked that the output holds `rows` rows of `pitch` columns, `columns` lies within
-        // them, and it makes one strip for each range of columns, so nobody else has these elements; the borrow of
-        // `self` keeps the rows of this strip apart in time.
+        // SAFETY: whoever made this strip checked that `data` holds `rows` rows of `pitch` columns and that `columns` lies
+        // within them, and makes one strip for each range of rows and columns, so nobody else has these elements; the
+        // borrow of `self` keeps the rows of this strip apart in time.
         unsafe {
             let start = self.data.add(index * self.pitch + self.columns.start);
             std::slice::from_raw_parts_mut(start, self.columns.len())

@@ -1,7 +1,11 @@
 //! The CPU backend against the conformance suite, at every level, precision and number of threads.
 
 use super::*;
-use crate::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape, Logits, conformance};
+use crate::{
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, Gating,
+    KvShape, Logits, conformance,
+};
+use andante_gguf::{Format, quant};
 
 #[test]
 fn conforms_at_every_level() {
@@ -126,4 +130,77 @@ fn a_cache_is_as_large_as_said_and_refuses_other_blocks() {
             Err(ComputeError::OutOfMemory { .. })
         ));
     }
+}
+
+#[test]
+fn experts_give_the_same_bits_on_any_number_of_threads() {
+    let (hidden, width, experts, rows) = (64_usize, 32_usize, 6_usize, 50);
+    let spec = ExpertsSpec {
+        experts,
+        chosen: 3,
+        gating: Gating::SoftmaxOfChosen,
+        activation: Activation::Silu,
+    };
+    let value = |i: usize| ((i * 7919) % 509) as f32 / 254.0 - 1.0;
+    let run = |threads: usize, format: Format| {
+        let config = CpuConfig {
+            threads: Some(threads),
+            ..CpuConfig::default()
+        };
+        let mut backend = CpuBackend::new(config).expect("threads");
+        let [gate, up, down] =
+            [(hidden, width), (hidden, width), (width, hidden)].map(|(cols, rows)| {
+                let values: Vec<f32> = (0..cols * rows * experts)
+                    .map(|i| value(i + cols))
+                    .collect();
+                let mut data = Vec::new();
+                quant::quantize(format, &values, &mut data);
+                let tensor = Tensor {
+                    name: "experts",
+                    shape: &[cols as u64, rows as u64, experts as u64],
+                    format,
+                    data: &data,
+                };
+                backend.weight(&tensor).expect("a weight")
+            });
+        let [mut x, mut out] = [(); 2].map(|()| backend.buffer(rows, hidden).expect("a buffer"));
+        let mut router = backend.buffer(rows, experts).expect("a buffer");
+        for (buffer, seed) in [(&mut x, 5), (&mut router, 11)] {
+            let values = buffer.rows_mut(rows).iter_mut();
+            values.enumerate().for_each(|(i, x)| *x = value(i + seed));
+        }
+        let weights = ExpertWeights {
+            gate: &gate,
+            up: &up,
+            down: &down,
+            gate_bias: None,
+            up_bias: None,
+            down_bias: None,
+        };
+        backend.experts(&mut out, &x, &router, &weights, &spec, rows);
+        out.rows(rows).to_vec()
+    };
+    for format in [Format::F32, Format::Q8_0] {
+        let alone = run(1, format);
+        assert!(alone.iter().any(|&x| x != 0.0));
+        for threads in [2, 3, 5] {
+            assert_eq!(run(threads, format), alone, "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn experts_of_broken_strips_are_refused() {
+    let mut backend = CpuBackend::new(CpuConfig::default()).expect("threads");
+    let tensor = Tensor {
+        name: "ffn_up_exps",
+        shape: &[1, 24, 2],
+        format: Format::F32,
+        data: &[0; 4 * 48],
+    };
+    let refused = backend.weight(&tensor);
+    assert!(matches!(
+        refused,
+        Err(ComputeError::ExpertRows { rows: 24, .. })
+    ));
 }

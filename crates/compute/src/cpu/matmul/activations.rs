@@ -111,6 +111,41 @@ impl ActivationBuffer {
         self.start_from(kinds);
     }
 
+    /// Becomes a copy of `rows` of `from`, in this order.
+    pub(crate) fn gather(&mut self, pool: &Pool, from: &Self, rows: &[u32]) {
+        (self.rows, self.blocks) = (rows.len(), from.blocks);
+        self.make_room();
+        let copy = |pool: &Pool, to: &mut [Quants], from: &[Quants], width: usize| {
+            pool.for_rows(
+                to,
+                width,
+                MIN_VALUES.div_ceil(width * BLOCK),
+                &|first, to| {
+                    for (to, &row) in to.chunks_exact_mut(width).zip(&rows[first..]) {
+                        to.copy_from_slice(&from[row as usize * width..][..width]);
+                    }
+                },
+            );
+        };
+        let pitch = self.pitch();
+        copy(
+            pool,
+            &mut self.quants[..rows.len() * pitch],
+            &from.quants,
+            pitch,
+        );
+        gather_rows(&mut self.scales, &from.scales, rows, from.blocks);
+        gather_rows(&mut self.sums, &from.sums, rows, from.blocks);
+        self.starts.resize_with(from.starts.len(), Starts::default);
+        for (to, from) in self.starts.iter_mut().zip(&from.starts) {
+            (to.offset, to.span) = (from.offset, from.span);
+            let spans = self.blocks * BLOCK / from.span;
+            to.values.clear();
+            to.values.resize(padded(rows.len()) * spans, 0);
+            gather_rows(&mut to.values, &from.values, rows, spans);
+        }
+    }
+
     /// Whole tiles can be read from any row on; what the rows past the last hold does not matter.
     fn make_room(&mut self) {
         let (padded, pitch) = (padded(self.rows), self.pitch());
@@ -282,6 +317,13 @@ pub(crate) fn scale_of(amax: f32) -> (f32, f32) {
 fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
     if buffer.len() < len {
         buffer.resize(len, value);
+    }
+}
+
+/// `to[i] = from[rows[i]]`, rows of `width` values.
+fn gather_rows<T: Copy>(to: &mut [T], from: &[T], rows: &[u32], width: usize) {
+    for (to, &row) in to.chunks_exact_mut(width).zip(rows) {
+        to.copy_from_slice(&from[row as usize * width..][..width]);
     }
 }
 

@@ -117,6 +117,38 @@ fn rows_are_cut_without_gap_or_overlap() {
 }
 
 #[test]
+fn strips_of_runs_cover_every_element_of_their_rows_once() {
+    let (bounds, width) = ([1, 3, 3, 7], STRIP + 5);
+    for threads in 1..4 {
+        for grain in [1, 3, 1000] {
+            let mut data = vec![0.0; 8 * width];
+            let output = Output {
+                data: &mut data,
+                width,
+            };
+            pool(threads).for_strips_of_runs(output, &bounds, grain, &|thread, run, mut strip| {
+                assert!(thread < threads);
+                let first = strip.index() * STRIP;
+                for row in bounds[run]..bounds[run + 1] {
+                    let values = strip.row(row - bounds[run]).iter_mut();
+                    for (offset, value) in values.enumerate() {
+                        *value += (row * width + first + offset) as f32;
+                    }
+                }
+            });
+            for (index, &value) in data.iter().enumerate() {
+                let expected = if (1..7).contains(&(index / width)) {
+                    index as f32
+                } else {
+                    0.0
+                };
+                assert_eq!(value, expected, "element {index}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strips_cover_every_column_of_every_output_once() {
     for threads in 1..4 {
         let pool = pool(threads);

@@ -39,7 +39,7 @@ impl Kernel for Scale<'_> {
     }
 }
 
-/// `gate = act(gate) * up`.
+/// `gate = act(gate, up)`, as [`Activation`] says.
 pub(crate) struct ActMul<'a> {
     pub(crate) gate: &'a mut [f32],
     pub(crate) up: &'a [f32],
@@ -51,9 +51,9 @@ impl Kernel for ActMul<'_> {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         match self.act {
-            Activation::Silu => act_mul(s, self.gate, self.up, |x| x),
-            // (1 + tanh(y)) / 2 = sigmoid(2 y), so both activations are x * sigmoid(..).
-            Activation::GeluTanh => act_mul(s, self.gate, self.up, |x| {
+            Activation::Silu => act_mul(s, self.gate, self.up, |x, up| (x, x, up)),
+            // (1 + tanh(y)) / 2 = sigmoid(2 y), so all activations are x * sigmoid(..).
+            Activation::GeluTanh => act_mul(s, self.gate, self.up, |x, up| {
                 const TWO_ROOT_2_OVER_PI: f32 = 1.595_769;
                 let square = s.mul(x, x);
                 let inner = s.mul_add(
@@ -61,20 +61,32 @@ impl Kernel for ActMul<'_> {
                     s.splat(0.044_715 * TWO_ROOT_2_OVER_PI),
                     s.splat(TWO_ROOT_2_OVER_PI),
                 );
-                s.mul(x, inner)
+                (x, s.mul(x, inner), up)
+            }),
+            // `min` and `max` give the second where one is no number, which so stays visible.
+            Activation::ClampedSwiglu => act_mul(s, self.gate, self.up, |x, up| {
+                let (most, least) = (s.splat(7.0), s.splat(-7.0));
+                let x = s.min(most, x);
+                let up = s.max(least, s.min(most, up));
+                (x, s.mul(x, s.splat(1.702)), s.add(up, s.splat(1.0)))
             }),
         }
     }
 }
 
-/// `gate = gate * sigmoid(z(gate)) * up`.
+/// `gate = x * sigmoid(z) * factor` with `(x, z, factor) = parts(gate, up)`.
 #[inline(always)]
-fn act_mul<S: Lanes>(s: S, gate: &mut [f32], up: &[f32], z: impl Fn(S::V) -> S::V) {
+fn act_mul<S: Lanes>(
+    s: S,
+    gate: &mut [f32],
+    up: &[f32],
+    parts: impl Fn(S::V, S::V) -> (S::V, S::V, S::V),
+) {
     let (one, minus_log2_e) = (s.splat(1.0), s.splat(-std::f32::consts::LOG2_E));
     for (gate, up) in gate.chunks_mut(S::N).zip(up.chunks(S::N)) {
-        let x = s.load_part(gate);
-        let below = s.add(one, s.exp2(s.mul(z(x), minus_log2_e)));
-        let result = s.mul(s.div(x, below), s.load_part(up));
+        let (x, z, factor) = parts(s.load_part(gate), s.load_part(up));
+        let below = s.add(one, s.exp2(s.mul(z, minus_log2_e)));
+        let result = s.mul(s.div(x, below), factor);
         s.store_part(gate, result);
     }
 }

@@ -10,7 +10,11 @@ fn any_place_in_a_vector_gives_the_same_bits() {
     let gate: Vec<f32> = (0..61).map(|i| (i as f32 - 30.0) * 0.37).collect();
     let up: Vec<f32> = (0..61).map(|i| (i as f32 * 1.7).sin()).collect();
     for isa in Isa::available() {
-        for act in [Activation::Silu, Activation::GeluTanh] {
+        for act in [
+            Activation::Silu,
+            Activation::GeluTanh,
+            Activation::ClampedSwiglu,
+        ] {
             let mut together = gate.clone();
             dispatch(
                 isa,
