@@ -4,13 +4,14 @@
 //! `quantize`; the IQ formats need an importance matrix to be any good, so they are read only.
 //! Dequantising is the definition of the format and is done in the order of ggml's reference, so
 //! that results are equal bit for bit. Quantising follows ggml's reference for the formats without
-//! super-blocks; for Q4_K, Q5_K and Q6_K it is a plain fit without ggml's search for better scales.
+//! super-blocks; for Q4_K, Q5_K and Q6_K it looks for the scales of least squared error by its own way.
 //!
 //! Layout and arithmetic of all of them: `ggml-common.h` and `ggml-quants.c` of
 //! <https://github.com/ggml-org/ggml>. Fields are little-endian; `f16` is IEEE half precision;
 //! `nibble` is four bits, the low one of a byte first.
 
 mod blocks;
+mod fit;
 mod iq_grids;
 
 pub mod bf16;

@@ -1,5 +1,5 @@
-//! The 6-bit scales and minima of Q4_K and Q5_K, 12 bytes for eight sub-blocks, and a plain fit of
-//! them.
+//! The 6-bit scales and minima of Q4_K and Q5_K, 12 bytes for eight sub-blocks, and how
+//! they are found.
 //!
 //! | bytes | bits 0..6 | bits 6..8 |
 //! |---|---|---|
@@ -10,6 +10,7 @@
 //! sub-blocks 4..8.
 
 use super::blocks::{inverse, range, read_f16, write_f16};
+use super::fit;
 
 /// Bytes of the packed scales and minima.
 pub const PACKED_BYTES: usize = 12;
@@ -50,31 +51,49 @@ pub(super) fn scale_and_min(block: &[u8], index: usize) -> (f32, f32) {
     )
 }
 
-/// Fits every sub-block's range to `0..=max_code`, writes `d`, `dmin` and the packed scales (bytes
-/// 0..16), and returns the codes.
+/// Fits every sub-block, writes `d`, `dmin` and the packed scales (bytes 0..16), and returns the codes.
 pub(super) fn quantize(values: &[f32; 256], max_code: u8, block: &mut [u8]) -> [u8; 256] {
-    const MAX_SCALE: f32 = 63.0;
+    let most = f32::from(max_code);
     let (subs, _) = values.as_chunks::<SUB_LEN>();
-    let fits: [(f32, f32); SUB_BLOCKS] = std::array::from_fn(|index| {
-        let (min, max) = range(&subs[index]);
-        // The minimum is stored negated and without sign, so it cannot be above 0.
-        let min = min.min(0.0);
-        ((max.max(0.0) - min) / f32::from(max_code), -min)
-    });
+    let fits: [(f32, f32); SUB_BLOCKS] = std::array::from_fn(|sub| fit::affine(&subs[sub], most));
     let (_, max_scale) = range(&fits.map(|fit| fit.0));
-    let (_, max_min) = range(&fits.map(|fit| fit.1));
-    let (d, dmin) = (max_scale / MAX_SCALE, max_min / MAX_SCALE);
-    let code = |value: f32, unit: f32| (value * inverse(unit)).round().min(MAX_SCALE) as u8;
-    write_f16(block, 0, d);
-    write_f16(block, 2, dmin);
-    let pairs = fits.map(|(scale, min)| (code(scale, d), code(min, dmin)));
+    let (max_min, _) = range(&fits.map(|fit| fit.1));
+    write_f16(block, 0, max_scale / MAX_SCALE);
+    write_f16(block, 2, -max_min / MAX_SCALE);
+    let units = (read_f16(block, 0), read_f16(block, 2));
+    let pairs = std::array::from_fn(|sub| nearest(&subs[sub], fits[sub], units, most));
     block[4..16].copy_from_slice(&pack(&pairs));
 
     let mut codes = [0; 256];
     let (sub_codes, _) = codes.as_chunks_mut::<SUB_LEN>();
     for (index, (codes, values)) in sub_codes.iter_mut().zip(subs).enumerate() {
         let (scale, min) = scale_and_min(block, index);
-        *codes = values.map(|x| (((x + min) * inverse(scale)).round() as u8).min(max_code));
+        let per_unit = inverse(scale);
+        *codes = values.map(|x| fit::code((x + min) * per_unit, most) as u8);
     }
     codes
+}
+
+const MAX_SCALE: f32 = 63.0;
+
+/// The 6-bit scale and minimum of least error near those that were fitted: rounding them both changes what is best.
+fn nearest(
+    values: &[f32; SUB_LEN],
+    (scale, offset): (f32, f32),
+    (d, dmin): (f32, f32),
+    max_code: f32,
+) -> (u8, u8) {
+    let code = |value: f32, unit: f32| (value * inverse(unit)).round().clamp(0.0, MAX_SCALE);
+    let (scale, min) = (code(scale, d), code(-offset, dmin));
+    let near = |code: f32| [0.0, -1.0, 1.0].map(|step| (code + step).clamp(0.0, MAX_SCALE));
+    let (mut best, mut least) = ((scale, min), f32::INFINITY);
+    for scale in near(scale) {
+        for min in near(min) {
+            let error = fit::affine_error(values, (d * scale, -dmin * min), max_code);
+            if error < least {
+                (best, least) = ((scale, min), error);
+            }
+        }
+    }
+    (best.0 as u8, best.1 as u8)
 }

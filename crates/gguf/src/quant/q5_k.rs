@@ -30,7 +30,7 @@ pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-/// A block of 256 elements by a plain fit, not ggml's search.
+/// A block of 256 elements, scales of least squared error (not ggml's codes).
 pub fn quantize(values: &[f32; BLOCK_LEN], block: &mut [u8; BLOCK_BYTES]) {
     let codes = k_scales::quantize(values, 31, block);
     for (at, high) in block[16..48].iter_mut().enumerate() {

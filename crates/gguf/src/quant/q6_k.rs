@@ -13,6 +13,7 @@
 //! mod 2) + i`, low for `g < 2`, high above, and its bits 4..6 in byte `i`, shifted by `2·g`.
 
 use super::blocks::{extreme, inverse, read_f16, write_f16};
+use super::fit;
 
 /// Elements of a block.
 pub const BLOCK_LEN: usize = 256;
@@ -48,23 +49,36 @@ pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-/// A block of 256 elements by a plain fit, not ggml's search.
+/// A block of 256 elements, scales of least squared error (not ggml's codes).
 pub fn quantize(values: &[f32; BLOCK_LEN], block: &mut [u8; BLOCK_BYTES]) {
     block.fill(0);
     let (subs, _) = values.as_chunks::<SUB_LEN>();
-    let scales: [f32; BLOCK_LEN / SUB_LEN] = std::array::from_fn(|sub| extreme(&subs[sub]) / -32.0);
-    let d = extreme(&scales) / -128.0;
-    write_f16(block, D, d);
-    for (stored, scale) in block[SCALES..D].iter_mut().zip(scales) {
-        *stored = (scale * inverse(d)).round() as i8 as u8;
+    let scales: [f32; BLOCK_LEN / SUB_LEN] =
+        std::array::from_fn(|sub| fit::scale(&subs[sub], 32.0));
+    write_f16(block, D, extreme(&scales) / -128.0);
+    let d = read_f16(block, D);
+    for (sub, (values, fitted)) in subs.iter().zip(scales).enumerate() {
+        block[SCALES + sub] = nearest(values, fitted, d).cast_unsigned();
     }
     for (element, x) in values.iter().enumerate() {
-        let code = ((x * inverse(scale(block, element)))
-            .round()
-            .clamp(-32.0, 31.0)
-            + 32.0) as u8;
+        let code = fit::signed_code(x * inverse(scale(block, element)), 32.0);
+        let code = (code + 32.0) as u8;
         let [(low, low_shift), (high, high_shift)] = places(element);
         block[low] |= (code & 0x0f) << low_shift;
         block[high] |= (code >> 4) << high_shift;
     }
+}
+
+/// The 8-bit scale of least error near the one that was fitted.
+fn nearest(values: &[f32; SUB_LEN], fitted: f32, d: f32) -> i8 {
+    let code = (fitted * inverse(d)).round();
+    let (mut best, mut least) = (0, f32::INFINITY);
+    for step in [0.0, -1.0, 1.0] {
+        let code = (code + step) as i8;
+        let error = fit::scale_error(values, d * f32::from(code), 32.0);
+        if error < least {
+            (best, least) = (code, error);
+        }
+    }
+    best
 }
