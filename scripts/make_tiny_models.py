@@ -69,6 +69,17 @@ NAMES = {
     "model.layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
     "model.layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
     "model.layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
+    "model.layers.{}.mlp.gate.weight": "blk.{}.ffn_gate_inp.weight",
+    "model.layers.{}.mlp.experts.gate_up_proj": ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"),
+    "model.layers.{}.mlp.experts.down_proj": "blk.{}.ffn_down_exps.weight",
+}
+GPT_OSS_NAMES = NAMES | {
+    "model.layers.{}.self_attn.sinks": "blk.{}.attn_sinks.weight",
+    "model.layers.{}.post_attention_layernorm.weight": "blk.{}.post_attention_norm.weight",
+    "model.layers.{}.mlp.router.weight": "blk.{}.ffn_gate_inp.weight",
+    "model.layers.{}.mlp.router.bias": "blk.{}.ffn_gate_inp.bias",
+    "model.layers.{}.mlp.experts.gate_up_proj_bias": ("blk.{}.ffn_gate_exps.bias", "blk.{}.ffn_up_exps.bias"),
+    "model.layers.{}.mlp.experts.down_proj_bias": "blk.{}.ffn_down_exps.bias",
 }
 GEMMA_NAMES = NAMES | {
     "model.layers.{}.post_attention_layernorm.weight": "blk.{}.post_attention_norm.weight",
@@ -77,10 +88,26 @@ GEMMA_NAMES = NAMES | {
 }
 
 
-def gguf_name(name, names):
+ARCH_NAMES = {"gemma3": GEMMA_NAMES, "gpt-oss": GPT_OSS_NAMES}
+
+
+def gguf_names(name, names):
+    """The tensors that a parameter is stored as: one, or gate and up."""
     parts = name.split(".")
     layer = next((part for part in parts if part.isdigit()), "")
-    return names[".".join("{}" if part == layer else part for part in parts)].format(layer)
+    found = names[".".join("{}" if part == layer else part for part in parts)]
+    return [name.format(layer) for name in ([found] if isinstance(found, str) else found)]
+
+
+def pieces(parameter, arch, count):
+    """Views of a parameter, one for each of its `count` tensors, with the dimensions of a file."""
+    if arch == "gpt-oss" and parameter.dim() == 3:
+        parameter = parameter.transpose(1, 2)  # transformers keeps these as [experts, inputs, outputs]
+    if count == 1:
+        return [parameter]
+    if arch == "gpt-oss":  # gate and up alternate
+        return [parameter[:, 0::2], parameter[:, 1::2]]
+    return parameter.chunk(2, dim=1)
 
 
 def interleave_undone(values, heads):
@@ -110,20 +137,21 @@ def make(name, arch, model_class, config, extra=None, values=None):
     torch.manual_seed(0)
     config._attn_implementation = "eager"
     model = model_class(config).eval().float()
-    names = GEMMA_NAMES if arch == "gemma3" else NAMES
+    names = ARCH_NAMES.get(arch, NAMES)
     tensors = {}
     for key, parameter in model.state_dict().items():
         if key == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        gguf = gguf_name(key, names)
-        tensors[gguf] = list(parameter.shape[::-1])
-        data = weight(gguf, tensors[gguf])
-        if arch in ("llama", "mistral3") and (".attn_q." in gguf or ".attn_k." in gguf):
-            heads = config.num_attention_heads if ".attn_q." in gguf else config.num_key_value_heads
-            data = interleave_undone(data, heads)
-        if arch == "gemma3" and gguf.endswith("norm.weight"):
-            data = data - np.float32(1)  # exact; transformers adds it back
-        parameter.data.copy_(torch.from_numpy(data))
+        stored = gguf_names(key, names)
+        for gguf, piece in zip(stored, pieces(parameter.data, arch, len(stored)), strict=True):
+            tensors[gguf] = list(piece.shape[::-1])
+            data = weight(gguf, tensors[gguf])
+            if arch in ("llama", "mistral3") and (".attn_q." in gguf or ".attn_k." in gguf):
+                heads = config.num_attention_heads if ".attn_q." in gguf else config.num_key_value_heads
+                data = interleave_undone(data, heads)
+            if arch == "gemma3" and gguf.endswith("norm.weight"):
+                data = data - np.float32(1)  # exact; transformers adds it back
+            piece.copy_(torch.from_numpy(data))
 
     metadata = {
         "block_count": config.num_hidden_layers,
@@ -265,7 +293,59 @@ def gemma():
     make("gemma3", "gemma3", t.Gemma3ForCausalLM, config, extra)
 
 
+def experts():
+    t = transformers
+    # Rows of 256 values, so that the K formats have whole blocks.
+    changes = {"hidden_size": 256, "head_dim": 64, "num_hidden_layers": 2}
+    config = t.Qwen3MoeConfig(
+        **common(**changes, moe_intermediate_size=256, num_experts=7, num_experts_per_tok=3, norm_topk_prob=True)
+    )
+    extra = {"attention.key_length": 64, "attention.value_length": 64}
+    extra |= {"expert_count": 7, "expert_used_count": 3, "expert_feed_forward_length": 256}
+    make("qwen3moe", "qwen3moe", t.Qwen3MoeForCausalLM, config, extra)
+
+    config = t.MixtralConfig(**common(num_local_experts=5, num_experts_per_tok=2, sliding_window=None))
+    extra = {"expert_count": 5, "expert_used_count": 2}
+    make("mixtral", "llama", t.MixtralForCausalLM, config, extra)
+
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 64,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+    }
+    config = t.GptOssConfig(
+        **common(
+            num_hidden_layers=4,
+            head_dim=32,
+            num_local_experts=6,
+            num_experts_per_tok=4,
+            sliding_window=24,
+            rope_parameters=rope,
+        )
+    )
+    assert config.layer_types == ["sliding_attention", "full_attention"] * 2
+    extra = {
+        "attention.key_length": 32,
+        "attention.value_length": 32,
+        "attention.sliding_window": 24,
+        "expert_count": 6,
+        "expert_used_count": 4,
+        "expert_feed_forward_length": 96,
+        "rope.freq_base": 150000.0,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 8.0,
+        "rope.scaling.original_context_length": 64,
+        "rope.scaling.yarn_beta_fast": 32.0,
+        "rope.scaling.yarn_beta_slow": 1.0,
+    }
+    make("gpt_oss", "gpt-oss", t.GptOssForCausalLM, config, extra)
+
+
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
-    for family in (llama, mistral, qwen, gemma):
+    for family in (llama, mistral, qwen, gemma, experts):
         family()

@@ -34,6 +34,8 @@ pub enum RopeScaling {
         beta_fast: f64,
         /// Pairs that turn less often than this are divided (1 by default).
         beta_slow: f64,
+        /// Whether the ramp is widened to begin and end at whole pairs (usual) or not (gpt-oss).
+        whole_pairs: bool,
         /// Multiplies the attention magnitude `1 + 0.1 ln(factor)` (1 by default).
         attention_factor: f64,
     },
@@ -155,6 +157,7 @@ impl RopeSpec<'_> {
                 original_context,
                 beta_fast,
                 beta_slow,
+                whole_pairs,
                 ..
             } => {
                 // The pair that turns `rotations` times over the original context.
@@ -162,8 +165,11 @@ impl RopeSpec<'_> {
                     self.rotary_dim as f64 * (original_context / (rotations * 2.0 * PI)).ln()
                         / (2.0 * self.base.ln())
                 };
-                let low = pair_of(beta_fast).floor().max(0.0);
-                let high = pair_of(beta_slow).ceil().min(self.rotary_dim as f64 - 1.0);
+                let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+                if whole_pairs {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                let (low, high) = (low.max(0.0), high.min(self.rotary_dim as f64 - 1.0));
                 let kept = 1.0 - ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
                 frequency * kept + frequency / factor * (1.0 - kept)
             }

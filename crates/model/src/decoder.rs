@@ -1,8 +1,8 @@
 //! The decoder family: the one layer loop, driven by a [`DecoderSpec`].
 
-use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape};
+use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, KvShape};
 
-use crate::spec::{DecoderSpec, LayerSpec};
+use crate::spec::{DecoderSpec, FeedForward, LayerSpec};
 use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
 
 /// A decoder-only transformer on backend `B`.
@@ -38,12 +38,30 @@ pub(crate) struct Layer<B: Backend> {
     pub(crate) k_norm: Option<B::Weight>,
     pub(crate) attn_output: B::Weight,
     pub(crate) attn_output_bias: Option<B::Weight>,
+    pub(crate) sinks: Option<B::Weight>,
     pub(crate) attn_post_norm: Option<B::Weight>,
     pub(crate) ffn_norm: B::Weight,
-    pub(crate) gate: B::Weight,
-    pub(crate) up: B::Weight,
-    pub(crate) down: B::Weight,
+    pub(crate) feed_forward: FeedForwardWeights<B>,
     pub(crate) ffn_post_norm: Option<B::Weight>,
+}
+
+/// The weights of a feed-forward layer, named as in [`crate::spec::LayerTensors`].
+pub(crate) enum FeedForwardWeights<B: Backend> {
+    Dense {
+        gate: B::Weight,
+        up: B::Weight,
+        down: B::Weight,
+    },
+    Experts {
+        router: B::Weight,
+        router_bias: Option<B::Weight>,
+        gate: B::Weight,
+        up: B::Weight,
+        down: B::Weight,
+        gate_bias: Option<B::Weight>,
+        up_bias: Option<B::Weight>,
+        down_bias: Option<B::Weight>,
+    },
 }
 
 /// What [`Model::reserve`] takes.
@@ -66,8 +84,18 @@ struct Stream<B: Backend> {
     normed: B::Buffer, // [rows, hidden]
     delta: B::Buffer,  // [rows, hidden]: what a half layer adds to x
     attn: B::Buffer,   // [rows, heads * head_dim]
-    gate: B::Buffer,   // [rows, feed_forward]
-    up: B::Buffer,     // [rows, feed_forward]
+    inner: Inner<B>,
+}
+
+/// What a feed-forward layer computes on its way.
+enum Inner<B: Backend> {
+    Dense {
+        gate: B::Buffer, // [rows, width]
+        up: B::Buffer,   // [rows, width]
+    },
+    Experts {
+        router: B::Buffer, // [rows, experts]
+    },
 }
 
 impl<B: Backend> Model for Decoder<B> {
@@ -235,7 +263,8 @@ impl<B: Backend> Pass<'_, B> {
             scale: spec.attention_scale,
             window,
         };
-        backend.attention(&mut all.attn, q, kv, index, &attention, None, batch);
+        let sinks = layer.sinks.as_ref();
+        backend.attention(&mut all.attn, q, kv, index, &attention, sinks, batch);
     }
 
     /// Adds attention's output and then the feed-forward layer to `x`; `normed` = `x` as what follows wants it.
@@ -252,8 +281,7 @@ impl<B: Backend> Pass<'_, B> {
             normed,
             delta,
             attn,
-            gate,
-            up,
+            inner,
         } = stream;
         backend.matmul(&mut [(&layer.attn_output, delta)], attn, n);
         if let Some(bias) = &layer.attn_output_bias {
@@ -264,13 +292,71 @@ impl<B: Backend> Pass<'_, B> {
             backend.rms_norm_heads(delta, norm, spec.eps, n);
         }
         backend.add_rms_norm(normed, x, delta, &layer.ffn_norm, spec.eps, n);
-        backend.matmul(&mut [(&layer.gate, gate), (&layer.up, up)], normed, n);
-        backend.act_mul(gate, up, spec.activation, n);
-        backend.matmul(&mut [(&layer.down, delta)], gate, n);
+        feed_forward(
+            *backend,
+            spec,
+            &layer.feed_forward,
+            (delta, normed, inner),
+            n,
+        );
         if let Some(norm) = &layer.ffn_post_norm {
             backend.rms_norm_heads(delta, norm, spec.eps, n);
         }
         backend.add_rms_norm(normed, x, delta, next_norm, spec.eps, n);
+    }
+}
+
+/// `delta` = the feed-forward layer of `normed`.
+fn feed_forward<B: Backend>(
+    backend: &mut B,
+    spec: &DecoderSpec,
+    weights: &FeedForwardWeights<B>,
+    (delta, normed, inner): (&mut B::Buffer, &B::Buffer, &mut Inner<B>),
+    n: usize,
+) {
+    match (spec.feed_forward, weights, inner) {
+        (
+            FeedForward::Dense(activation),
+            FeedForwardWeights::Dense {
+                gate: gate_weight,
+                up: up_weight,
+                down,
+            },
+            Inner::Dense { gate, up },
+        ) => {
+            backend.matmul(&mut [(gate_weight, gate), (up_weight, up)], normed, n);
+            backend.act_mul(gate, up, activation, n);
+            backend.matmul(&mut [(down, delta)], gate, n);
+        }
+        (
+            FeedForward::Experts(experts),
+            FeedForwardWeights::Experts {
+                router: router_weight,
+                router_bias,
+                gate,
+                up,
+                down,
+                gate_bias,
+                up_bias,
+                down_bias,
+            },
+            Inner::Experts { router },
+        ) => {
+            backend.matmul(&mut [(router_weight, router)], normed, n);
+            if let Some(bias) = router_bias {
+                backend.add_bias(router, bias, n);
+            }
+            let weights = ExpertWeights {
+                gate,
+                up,
+                down,
+                gate_bias: gate_bias.as_ref(),
+                up_bias: up_bias.as_ref(),
+                down_bias: down_bias.as_ref(),
+            };
+            backend.experts(delta, normed, router, &weights, &experts, n);
+        }
+        _ => unreachable!("weights and memory are made for the spec's feed-forward layer"),
     }
 }
 
@@ -281,8 +367,15 @@ impl<B: Backend> Stream<B> {
             normed: backend.buffer(rows, spec.hidden)?,
             delta: backend.buffer(rows, spec.hidden)?,
             attn: backend.buffer(rows, spec.heads * spec.head_dim)?,
-            gate: backend.buffer(rows, spec.feed_forward)?,
-            up: backend.buffer(rows, spec.feed_forward)?,
+            inner: match spec.feed_forward {
+                FeedForward::Dense(_) => Inner::Dense {
+                    gate: backend.buffer(rows, spec.feed_forward_width)?,
+                    up: backend.buffer(rows, spec.feed_forward_width)?,
+                },
+                FeedForward::Experts(experts) => Inner::Experts {
+                    router: backend.buffer(rows, experts.experts)?,
+                },
+            },
         })
     }
 }

@@ -6,9 +6,9 @@ use andante_compute::Backend;
 use andante_gguf::{GgufFile, Tensor};
 
 use crate::arch::{self, EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS};
-use crate::decoder::{Decoder, Layer, Weights};
+use crate::decoder::{Decoder, FeedForwardWeights, Layer, Weights};
 use crate::metadata::Keys;
-use crate::spec::DecoderSpec;
+use crate::spec::{DecoderSpec, FeedForward};
 use crate::{Model, ModelError, ModelInfo};
 
 /// Builds the model in `file` on `backend`. `progress` hears the bytes of weights loaded so far and in total.
@@ -97,7 +97,12 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
-        let tensor = self.checked(name, shape)?;
+        let mut tensor = self.checked(name, shape)?;
+        // The biases of all experts make one vector, as a backend wants them.
+        let len = [tensor.shape.iter().product()];
+        if name.ends_with(".bias") {
+            tensor.shape = &len;
+        }
         let weight = self.backend.weight(&tensor)?;
         self.loaded_bytes += tensor.data.len() as u64;
         (self.progress)(self.loaded_bytes, self.total_bytes);
@@ -144,7 +149,7 @@ impl<B: Backend> LayerLoader<'_, '_, B> {
     fn layer(&mut self) -> Result<Layer<B>, ModelError> {
         let &DecoderSpec {
             hidden,
-            feed_forward,
+            feed_forward_width: width,
             heads,
             kv_heads,
             head_dim,
@@ -164,12 +169,38 @@ impl<B: Backend> LayerLoader<'_, '_, B> {
             k_norm: self.optional(names.k_norm, &[head_dim])?,
             attn_output: self.weight(names.attn_output, &[q_width, hidden])?,
             attn_output_bias: self.optional(names.attn_output_bias, &[hidden])?,
+            sinks: self.optional(names.sinks, &[heads])?,
             attn_post_norm: self.optional(names.attn_post_norm, &[hidden])?,
             ffn_norm: self.weight(names.ffn_norm, &[hidden])?,
-            gate: self.weight(names.gate, &[hidden, feed_forward])?,
-            up: self.weight(names.up, &[hidden, feed_forward])?,
-            down: self.weight(names.down, &[feed_forward, hidden])?,
+            feed_forward: match self.spec.feed_forward {
+                FeedForward::Dense(_) => FeedForwardWeights::Dense {
+                    gate: self.weight(names.gate, &[hidden, width])?,
+                    up: self.weight(names.up, &[hidden, width])?,
+                    down: self.weight(names.down, &[width, hidden])?,
+                },
+                FeedForward::Experts(spec) => self.experts(spec.experts)?,
+            },
             ffn_post_norm: self.optional(names.ffn_post_norm, &[hidden])?,
+        })
+    }
+
+    fn experts(&mut self, count: usize) -> Result<FeedForwardWeights<B>, ModelError> {
+        let &DecoderSpec {
+            hidden,
+            feed_forward_width: width,
+            tensors,
+            ..
+        } = self.spec;
+        let names = tensors.experts;
+        Ok(FeedForwardWeights::Experts {
+            router: self.weight(names.router, &[hidden, count])?,
+            router_bias: self.optional(names.router_bias, &[count])?,
+            gate: self.weight(tensors.gate, &[hidden, width, count])?,
+            up: self.weight(tensors.up, &[hidden, width, count])?,
+            down: self.weight(tensors.down, &[width, hidden, count])?,
+            gate_bias: self.optional(names.gate_bias, &[width, count])?,
+            up_bias: self.optional(names.up_bias, &[width, count])?,
+            down_bias: self.optional(names.down_bias, &[hidden, count])?,
         })
     }
 

@@ -1,6 +1,6 @@
 //! The facts that tell one member of the decoder family from another.
 
-use andante_compute::{Activation, RopeTable};
+use andante_compute::{Activation, ExpertsSpec, RopeTable};
 
 /// Everything the layer loop needs to know about a model. Each field is a fact of the model file; nothing here names an
 /// architecture.
@@ -12,8 +12,10 @@ pub(crate) struct DecoderSpec {
     pub(crate) vocab: usize,
     /// Width of the residual stream.
     pub(crate) hidden: usize,
-    /// Width of the feed-forward layer.
-    pub(crate) feed_forward: usize,
+    /// What a feed-forward layer is.
+    pub(crate) feed_forward: FeedForward,
+    /// Width of the feed-forward layer; of each expert's, where there are experts.
+    pub(crate) feed_forward_width: usize,
     /// Query heads.
     pub(crate) heads: usize,
     /// Key and value heads; divides `heads`.
@@ -30,10 +32,17 @@ pub(crate) struct DecoderSpec {
     pub(crate) embedding_scale: f32,
     /// Factor on the dot products of queries and keys.
     pub(crate) attention_scale: f32,
-    /// Activation of the feed-forward gate.
-    pub(crate) activation: Activation,
     /// Names of a layer's tensors; an optional name that is there is a part of the graph.
     pub(crate) tensors: LayerTensors,
+}
+
+/// What a feed-forward layer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FeedForward {
+    /// One gated layer for all rows.
+    Dense(Activation),
+    /// Experts, some of which work on each row.
+    Experts(ExpertsSpec),
 }
 
 /// What differs from layer to layer.
@@ -70,18 +79,37 @@ pub(crate) struct LayerTensors {
     pub(crate) attn_output: &'static str,
     /// Bias of the attention output projection.
     pub(crate) attn_output_bias: Option<&'static str>,
+    /// A logit of each query head that takes part in the softmax and has no value: `[heads]`.
+    pub(crate) sinks: Option<&'static str>,
     /// Norm of what attention adds to the residual stream: `[hidden]`.
     pub(crate) attn_post_norm: Option<&'static str>,
     /// Norm before the feed-forward layer: `[hidden]`.
     pub(crate) ffn_norm: &'static str,
-    /// Gate projection: `[hidden, feed_forward]`.
+    /// Gate projection: `[hidden, width]`, with experts `[hidden, width, experts]`.
     pub(crate) gate: &'static str,
-    /// Up projection: `[hidden, feed_forward]`.
+    /// Up projection: `[hidden, width]`, with experts `[hidden, width, experts]`.
     pub(crate) up: &'static str,
-    /// Down projection: `[feed_forward, hidden]`.
+    /// Down projection: `[width, hidden]`, with experts `[width, hidden, experts]`.
     pub(crate) down: &'static str,
+    /// What belongs to experts; read only where there are any.
+    pub(crate) experts: ExpertTensors,
     /// Norm of what the feed-forward layer adds to the residual stream: `[hidden]`.
     pub(crate) ffn_post_norm: Option<&'static str>,
+}
+
+/// Names of a layer's tensors that only experts have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExpertTensors {
+    /// Gives the experts' logits: `[hidden, experts]`.
+    pub(crate) router: &'static str,
+    /// Bias of the router: `[experts]`.
+    pub(crate) router_bias: Option<&'static str>,
+    /// Bias of the gate projections: `[width, experts]`.
+    pub(crate) gate_bias: Option<&'static str>,
+    /// Bias of the up projections: `[width, experts]`.
+    pub(crate) up_bias: Option<&'static str>,
+    /// Bias of the down projections: `[hidden, experts]`.
+    pub(crate) down_bias: Option<&'static str>,
 }
 
 impl LayerTensors {
@@ -98,11 +126,27 @@ impl LayerTensors {
         k_norm: None,
         attn_output: "attn_output.weight",
         attn_output_bias: None,
+        sinks: None,
         attn_post_norm: None,
         ffn_norm: "ffn_norm.weight",
         gate: "ffn_gate.weight",
         up: "ffn_up.weight",
         down: "ffn_down.weight",
+        experts: ExpertTensors {
+            router: "ffn_gate_inp.weight",
+            router_bias: None,
+            gate_bias: None,
+            up_bias: None,
+            down_bias: None,
+        },
         ffn_post_norm: None,
+    };
+
+    /// The same for layers of experts.
+    pub(crate) const GGUF_EXPERTS: Self = Self {
+        gate: "ffn_gate_exps.weight",
+        up: "ffn_up_exps.weight",
+        down: "ffn_down_exps.weight",
+        ..Self::GGUF
     };
 }

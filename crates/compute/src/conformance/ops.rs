@@ -323,6 +323,7 @@ pub(super) fn rope<B: Backend>(rig: &mut Rig<B>) {
         original_context: 2048.0,
         beta_fast: 32.0,
         beta_slow: 1.0,
+        whole_pairs: true,
         attention_factor: 1.0,
     };
     for (heads, head_dim, rotary_dim) in [(9, 64, 64), (1, 256, 256), (2, 96, 40), (3, 8, 8)] {

@@ -45,6 +45,7 @@ fn yarn_keeps_fast_pairs_and_divides_slow_ones() {
         original_context: 4096.0,
         beta_fast: 32.0,
         beta_slow: 1.0,
+        whole_pairs: true,
         attention_factor: 1.0,
     };
     let plain = RopeTable::new(&spec(RopeScaling::None));

@@ -1,18 +1,54 @@
 //! What every member of the decoder family stores under the same names.
 
-use andante_compute::{Activation, RopeScaling, RopeSpec, RopeStyle, RopeTable};
+use andante_compute::{
+    Activation, ExpertsSpec, Gating, RopeScaling, RopeSpec, RopeStyle, RopeTable,
+};
 use andante_gguf::Value;
 
 use crate::ModelError;
 use crate::metadata::Keys;
-use crate::spec::{DecoderSpec, LayerSpec, LayerTensors};
+use crate::spec::{DecoderSpec, FeedForward, LayerSpec, LayerTensors};
 
 /// Sanity limit of widths and counts, far above any model: products of three of them still fit in 64 bits.
 const MOST: u32 = 1 << 20;
 
-/// The plain decoder: one RoPE, no window, SiLU, no optional tensor.
+/// The plain decoder: one RoPE, no window, SiLU, no experts, no optional tensor.
 pub(super) fn spec(keys: &Keys<'_>, style: RopeStyle) -> Result<DecoderSpec, ModelError> {
     keys.refuse_nonzero("expert_count")?;
+    let width = keys.count("feed_forward_length", MOST)?;
+    let dense = FeedForward::Dense(Activation::Silu);
+    spec_of(keys, style, dense, width)
+}
+
+/// The same with experts as feed-forward layers, their weights a softmax over the chosen ones.
+pub(super) fn spec_with_experts(
+    keys: &Keys<'_>,
+    style: RopeStyle,
+    activation: Activation,
+) -> Result<DecoderSpec, ModelError> {
+    let experts = keys.count("expert_count", MOST)?;
+    let chosen = keys.count("expert_used_count", experts as u32)?;
+    let width = match keys.u32("expert_feed_forward_length")? {
+        Some(_) => keys.count("expert_feed_forward_length", MOST)?,
+        None => keys.count("feed_forward_length", MOST)?,
+    };
+    let experts = FeedForward::Experts(ExpertsSpec {
+        experts,
+        chosen,
+        gating: Gating::SoftmaxOfChosen,
+        activation,
+    });
+    let mut spec = spec_of(keys, style, experts, width)?;
+    spec.tensors = LayerTensors::GGUF_EXPERTS;
+    Ok(spec)
+}
+
+fn spec_of(
+    keys: &Keys<'_>,
+    style: RopeStyle,
+    feed_forward: FeedForward,
+    feed_forward_width: usize,
+) -> Result<DecoderSpec, ModelError> {
     let layers = keys.count("block_count", 4096)?;
     let hidden = keys.count("embedding_length", MOST)?;
     let heads = keys.count("attention.head_count", MOST)?;
@@ -31,7 +67,8 @@ pub(super) fn spec(keys: &Keys<'_>, style: RopeStyle) -> Result<DecoderSpec, Mod
         context: context as u32,
         vocab,
         hidden,
-        feed_forward: keys.count("feed_forward_length", MOST)?,
+        feed_forward,
+        feed_forward_width,
         heads,
         kv_heads,
         head_dim,
@@ -42,11 +79,10 @@ pub(super) fn spec(keys: &Keys<'_>, style: RopeStyle) -> Result<DecoderSpec, Mod
             };
             layers
         ],
-        ropes: vec![rope(keys, style, head_dim)?],
+        ropes: vec![rope(keys, style, head_dim, true)?],
         eps: keys.positive("attention.layer_norm_rms_epsilon")?,
         embedding_scale: 1.0,
         attention_scale: keys.positive_or("attention.scale", 1.0 / (head_dim as f32).sqrt())?,
-        activation: Activation::Silu,
         tensors: LayerTensors::GGUF,
     })
 }
@@ -90,15 +126,20 @@ fn head_dim(keys: &Keys<'_>, hidden: usize, heads: usize) -> Result<usize, Model
     Ok(head_dim)
 }
 
-/// The rotary embedding with the file's scaling.
-fn rope(keys: &Keys<'_>, style: RopeStyle, head_dim: usize) -> Result<RopeTable, ModelError> {
+/// The rotary embedding with the file's scaling; `whole_pairs` tells what no file does, where YaRN's ramp lies.
+pub(super) fn rope(
+    keys: &Keys<'_>,
+    style: RopeStyle,
+    head_dim: usize,
+    whole_pairs: bool,
+) -> Result<RopeTable, ModelError> {
     let rotary_dim = keys.count_or("rope.dimension_count", head_dim as u32, head_dim)?;
     if !rotary_dim.is_multiple_of(2) {
         return Err(keys.refuse("rope.dimension_count", rotary_dim, "an even number"));
     }
     let base = rope_base(keys, "rope.freq_base", 10_000.0)?;
     let factors = factors(keys, rotary_dim)?;
-    let scaling = scaling(keys)?;
+    let scaling = scaling(keys, whole_pairs)?;
     let factors = factors.as_deref();
     Ok(RopeTable::new(&RopeSpec {
         head_dim,
@@ -118,7 +159,7 @@ pub(super) fn rope_base(keys: &Keys<'_>, suffix: &str, default: f32) -> Result<f
     }
 }
 
-fn scaling(keys: &Keys<'_>) -> Result<RopeScaling, ModelError> {
+fn scaling(keys: &Keys<'_>, whole_pairs: bool) -> Result<RopeScaling, ModelError> {
     // `scale_linear` is what files from before `rope.scaling.*` hold; 0 stands for no scaling in either.
     let factor = match keys.f32("rope.scaling.factor")? {
         Some(factor) => factor,
@@ -132,14 +173,14 @@ fn scaling(keys: &Keys<'_>) -> Result<RopeScaling, ModelError> {
         Some("none") => Ok(RopeScaling::None),
         Some("linear") | None if factor == 1.0 => Ok(RopeScaling::None),
         Some("linear") | None => Ok(RopeScaling::Linear { factor }),
-        Some("yarn") => yarn(keys, factor),
+        Some("yarn") => yarn(keys, factor, whole_pairs),
         Some(other) => Err(keys.refuse("rope.scaling.type", other, "none, linear or yarn")),
     }
 }
 
 /// YaRN's parameters with llama.cpp's names and defaults. `yarn_log_multiplier` is the `mscale_all_dim` of models that divide
 /// YaRN's growth of the magnitude by a growth of their own.
-fn yarn(keys: &Keys<'_>, factor: f64) -> Result<RopeScaling, ModelError> {
+fn yarn(keys: &Keys<'_>, factor: f64, whole_pairs: bool) -> Result<RopeScaling, ModelError> {
     let context = keys.count("context_length", u32::MAX)?;
     let original = keys.count_or("rope.scaling.original_context_length", u32::MAX, context)?;
     let log_multiplier = keys.f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
@@ -152,6 +193,7 @@ fn yarn(keys: &Keys<'_>, factor: f64) -> Result<RopeScaling, ModelError> {
             .positive_or("rope.scaling.yarn_beta_fast", 32.0)?
             .into(),
         beta_slow: keys.positive_or("rope.scaling.yarn_beta_slow", 1.0)?.into(),
+        whole_pairs,
         attention_factor: attention_factor / own_growth,
     })
 }

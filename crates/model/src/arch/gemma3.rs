@@ -9,7 +9,7 @@ use andante_compute::{Activation, RopeScaling, RopeSpec, RopeStyle, RopeTable};
 use super::base;
 use crate::ModelError;
 use crate::metadata::Keys;
-use crate::spec::{DecoderSpec, LayerTensors};
+use crate::spec::{DecoderSpec, FeedForward, LayerTensors};
 
 /// Every sixth layer sees all positions, unless the file says otherwise.
 const GLOBAL_PERIOD: u32 = 6;
@@ -34,7 +34,7 @@ pub(super) fn spec(keys: &Keys<'_>) -> Result<DecoderSpec, ModelError> {
     }
     spec.embedding_scale = (spec.hidden as f32).sqrt();
     spec.attention_scale = keys.positive_or("attention.scale", attention_scale(&spec))?;
-    spec.activation = Activation::GeluTanh;
+    spec.feed_forward = FeedForward::Dense(Activation::GeluTanh);
     spec.tensors = LayerTensors {
         q_norm: Some("attn_q_norm.weight"),
         k_norm: Some("attn_k_norm.weight"),

@@ -4,9 +4,11 @@
 
 mod base;
 mod gemma3;
+mod gpt_oss;
 mod llama;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 
 use andante_gguf::Value;
 
@@ -28,10 +30,12 @@ type ReadSpec = fn(&Keys<'_>) -> Result<DecoderSpec, ModelError>;
 /// Every architecture of the decoder family, by its name in GGUF files.
 const DECODERS: &[(&str, ReadSpec)] = &[
     ("gemma3", gemma3::spec),
+    ("gpt-oss", gpt_oss::spec),
     ("llama", llama::spec),
     ("mistral3", llama::spec),
     ("qwen2", qwen2::spec),
     ("qwen3", qwen3::spec),
+    ("qwen3moe", qwen3moe::spec),
 ];
 
 /// The architectures that can be loaded.

@@ -91,10 +91,23 @@ fn bad_metadata_is_named() {
         ("llama.rope.scaling.type", json!("longrope")),
         ("llama.rope.scaling.factor", json!(0.5)),
         ("llama.attention.temperature_scale", json!(0.1)),
-        ("llama.expert_count", json!(8)),
     ];
     for (key, value) in cases {
         let error = error_of(&with(key, value.clone()));
+        assert!(error.contains(key), "{key} = {value}: {error}");
+    }
+    let cases = [
+        ("mixtral", "llama.expert_count", json!(1 << 30)),
+        ("mixtral", "llama.expert_used_count", json!(0)),
+        ("mixtral", "llama.expert_used_count", json!(6)),
+        ("qwen3", "qwen3.expert_count", json!(8)),
+        ("qwen3moe", "qwen3moe.expert_count", json!(0)),
+        ("qwen3moe", "qwen3moe.expert_feed_forward_length", json!(0)),
+    ];
+    for (name, key, value) in cases {
+        let mut tiny = Tiny::named(name);
+        tiny.metadata.insert(key.to_owned(), value.clone());
+        let error = error_of(&tiny);
         assert!(error.contains(key), "{key} = {value}: {error}");
     }
     let mut tiny = with("llama.attention.sliding_window", json!(8));
@@ -137,6 +150,24 @@ fn tensors_are_checked_against_the_metadata() {
     let mut tiny = Tiny::named("qwen2");
     tiny.tensors.remove("blk.2.attn_v.bias");
     assert_eq!(error_of(&tiny), "tensor `blk.2.attn_v.bias` is missing");
+}
+
+#[test]
+fn experts_that_a_backend_cannot_cut_are_named() {
+    let mut tiny = Tiny::named("mixtral");
+    for (name, shape) in &mut tiny.tensors {
+        if name.contains("_exps.") {
+            shape
+                .iter_mut()
+                .filter(|side| **side == 96)
+                .for_each(|side| *side = 40);
+        }
+    }
+    let key = "llama.feed_forward_length".to_owned();
+    tiny.metadata.insert(key, json!(40));
+    let error = error_of(&tiny);
+    assert!(error.contains("blk.0.ffn_gate_exps.weight"), "{error}");
+    assert!(error.contains("40 rows"), "{error}");
 }
 
 /// Bytes of the metadata and the tensor directory changed at random: such a file is refused or computes something.

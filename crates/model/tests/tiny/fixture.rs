@@ -45,7 +45,7 @@ impl Tiny {
         found.expect("a fixture of this name").1
     }
 
-    /// The model file, its matrices in `format`, vectors in F32.
+    /// The model file, its matrices in `format`; vectors, biases and routers in F32, as converters write them.
     pub(crate) fn gguf(&self, format: Format) -> GgufFile {
         GgufFile::from_bytes(self.gguf_bytes(format)).unwrap()
     }
@@ -56,11 +56,9 @@ impl Tiny {
             writer = writer.metadata(key, metadata_value(value));
         }
         for (name, shape) in &self.tensors {
-            let format = if shape.len() == 1 {
-                Format::F32
-            } else {
-                format
-            };
+            let small =
+                shape.len() == 1 || name.ends_with(".bias") || name.contains("ffn_gate_inp");
+            let format = if small { Format::F32 } else { format };
             writer = writer.tensor_f32(name, shape, format, &weight(name, shape));
         }
         for (name, values) in &self.values {

@@ -133,6 +133,31 @@ fn only_wanted_rows_get_logits() {
     assert_same_bits("last rows", &found, &[all[69].clone(), all[1].clone()]);
 }
 
+#[test]
+fn experts_of_any_format_work_row_by_row() {
+    let tiny = Tiny::named("qwen3moe");
+    for format in [
+        Format::Q4_K,
+        Format::Q6_K,
+        Format::Q8_0,
+        Format::MXFP4,
+        Format::BF16,
+    ] {
+        let file = tiny.gguf(format);
+        let run = |threads, chunks: &[usize]| {
+            run(
+                &mut *model(&file, quantised(threads)),
+                &tiny.tokens,
+                chunks,
+                &[0, 1, 2],
+            )
+        };
+        let whole = run(2, &[80]);
+        assert_same_bits(format.name(), &run(1, &[1; 80]), &whole);
+        assert_same_bits(format.name(), &run(3, &[1, 7, 30, 3, 2, 37]), &whole);
+    }
+}
+
 /// Int8 activations and F16 KV change logits only a little.
 #[test]
 fn quantised_arithmetic_stays_near_the_reference() {
@@ -155,8 +180,14 @@ fn quantised_arithmetic_stays_near_the_reference() {
         let error: f64 = pairs().map(|(e, q)| square(e - q)).sum();
         let norm: f64 = pairs().map(|(e, _)| square(*e)).sum();
         let relative = (error / norm).sqrt();
+        // A row between two experts may take the other one.
+        let most = if tiny.tensors.keys().any(|name| name.contains("_exps.")) {
+            0.1
+        } else {
+            0.05
+        };
         assert!(
-            relative > 0.0 && relative < 0.05,
+            relative > 0.0 && relative < most,
             "{name}: relative error {relative}"
         );
     }
