@@ -1,6 +1,7 @@
 //! The command line: every option, its meaning and its default.
 
 mod probe;
+mod quantize;
 mod serve;
 mod simulate;
 
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs, TraceArgs};
+pub(crate) use quantize::{QuantizeArgs, QuantizeType};
 pub(crate) use serve::{ServeArgs, TenantFrom};
 pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
 
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// Show what is in a model file
     Inspect(InspectArgs),
+    /// Store a model of 16- or 32-bit weights in fewer bits
+    Quantize(QuantizeArgs),
     /// Print the token ids of a text
     Tokens(TokensArgs),
     /// Write the logits of given tokens to a file, for comparing runtimes

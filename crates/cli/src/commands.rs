@@ -5,6 +5,7 @@ pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod probe;
 pub(crate) mod pull;
+pub(crate) mod quantize;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod simulate;

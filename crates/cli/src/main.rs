@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Simulate(args) => commands::simulate::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
+        Command::Quantize(args) => commands::quantize::run(&args),
         Command::Tokens(args) => commands::tokens::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Serve(args) => commands::serve::run(&args),

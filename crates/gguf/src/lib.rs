@@ -11,6 +11,7 @@
 mod error;
 mod file;
 mod format;
+mod head;
 mod metadata;
 mod mmap;
 mod part;
@@ -24,6 +25,7 @@ mod writer;
 pub use error::{Error, Fault, Malformed, Place};
 pub use file::GgufFile;
 pub use format::Format;
+pub use head::GgufHead;
 pub use metadata::Metadata;
 pub use split::PartName;
 pub use tensor::Tensor;

@@ -39,7 +39,7 @@ impl Metadata {
     }
 
     /// Sets `key`; a new one goes to the end. Returns the value it had.
-    pub(crate) fn set(&mut self, key: &str, value: Value) -> Option<Value> {
+    pub fn set(&mut self, key: &str, value: Value) -> Option<Value> {
         match self.index.get(key) {
             Some(&index) => Some(std::mem::replace(&mut self.entries[index].1, value)),
             None => {

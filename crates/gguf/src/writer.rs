@@ -1,9 +1,8 @@
 //! Builds GGUF files in memory.
 
-use crate::part::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC};
+use crate::part::ALIGNMENT_KEY;
 use crate::split::{COUNT_KEY, NUMBER_KEY, TENSORS_KEY};
-use crate::value::write_string;
-use crate::{Format, Metadata, Value, quant};
+use crate::{Format, GgufHead, Metadata, Value, quant};
 
 /// A GGUF file being built: metadata and tensors in the order given.
 ///
@@ -130,36 +129,15 @@ impl GgufWriter {
 }
 
 fn write_file(version: u32, metadata: &Metadata, tensors: &[Pending]) -> Vec<u8> {
-    let alignment = match metadata.get(ALIGNMENT_KEY) {
-        Some(Value::U32(alignment)) => *alignment as usize,
-        _ => DEFAULT_ALIGNMENT as usize,
-    };
-    let mut out = MAGIC.to_vec();
-    out.extend(version.to_le_bytes());
-    out.extend((tensors.len() as u64).to_le_bytes());
-    out.extend((metadata.len() as u64).to_le_bytes());
-    for (key, value) in metadata.iter() {
-        write_string(key.as_bytes(), &mut out);
-        value.write(&mut out);
-    }
-    let mut offset = 0;
+    let mut head = GgufHead::new(metadata.clone()).with_version(version);
     for tensor in tensors {
-        write_string(tensor.name.as_bytes(), &mut out);
-        out.extend((tensor.shape.len() as u32).to_le_bytes());
-        tensor
-            .shape
-            .iter()
-            .for_each(|size| out.extend(size.to_le_bytes()));
-        out.extend(tensor.format.id().to_le_bytes());
-        out.extend((offset as u64).to_le_bytes());
-        offset += tensor.data.len().next_multiple_of(alignment);
+        head.tensor(&tensor.name, &tensor.shape, tensor.format);
     }
+    let mut out = head.bytes();
     for tensor in tensors {
-        out.resize(out.len().next_multiple_of(alignment), 0);
         out.extend(&tensor.data);
+        out.resize(out.len() + head.padding(tensor.data.len()), 0);
     }
-    // Some readers expect the last tensor to be padded too.
-    out.resize(out.len().next_multiple_of(alignment), 0);
     out
 }
 
