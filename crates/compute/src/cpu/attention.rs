@@ -8,17 +8,14 @@ use super::isa::Isa;
 use super::kv::Blocks;
 use super::pool::Pool;
 use super::simd::attention::{
-    Element, HeadBlock, Merge, PackQueries, RowStates, SPAN, SpanAttention, SpanWork, pitch,
+    Element, HeadBlock, Merge, Prepared, Queries, RowStates, SPAN, Span, SpanWork, States,
+    most_rows, pitch,
 };
 use super::simd::lanes::dispatch;
 use crate::{AttentionSpec, BLOCK_TOKENS, Batch, BatchSequence};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Rows (positions times heads) in a tile at most: enough that reading keys and values costs little beside using
-/// them, few enough that the tile stays in the caches and that a short prompt still makes several tiles.
-const TILE_ROWS: usize = 96;
 
 /// Multiplications below which a second thread is not worth waking.
 const MIN_SHARED_WORK: usize = 100_000;
@@ -65,20 +62,10 @@ struct Task {
 /// What one thread works with.
 #[derive(Default)]
 struct Work {
-    queries: Vec<f32>,
-    block: Vec<f32>,
-    scores: Vec<f32>,
+    span: SpanWork,
     visible: Vec<Range<usize>>,
     part: States,
     total: States,
-}
-
-/// Attention of a tile's rows over some spans.
-#[derive(Default)]
-struct States {
-    out: Vec<f32>, // [rows, pitch]
-    max: Vec<f32>, // [rows]
-    sum: Vec<f32>, // [rows]
 }
 
 impl<E: Element> Attention<'_, E> {
@@ -111,7 +98,7 @@ impl<E: Element> Attention<'_, E> {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(index) else { return };
                 let tile = &tiles[task.tile];
-                self.prepare(tile, task.head, &mut work);
+                let _prepared = self.prepare(tile, task.head, &mut work);
                 if task.is_whole() {
                     self.attend(tile, task, &mut work);
                     self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
@@ -194,7 +181,7 @@ impl<E: Element> Attention<'_, E> {
 
     fn cut(&self, sequence: usize, info: &BatchSequence, tiles: &mut Vec<Tile>) {
         let rows = info.rows.start as usize..info.rows.end as usize;
-        let step = (TILE_ROWS / self.group()).max(1);
+        let step = (most_rows::<E>(self.isa) / self.group()).max(1);
         for start in rows.clone().step_by(step) {
             let rows = start..rows.end.min(start + step);
             let first = self.batch.positions[rows.start] as usize;
@@ -219,30 +206,20 @@ impl<E: Element> Attention<'_, E> {
     }
 
     /// Lays out a tile's queries.
-    fn prepare(&self, tile: &Tile, head: usize, work: &mut Work) {
+    fn prepare(&self, tile: &Tile, head: usize, work: &mut Work) -> Prepared {
         let (group, head_dim) = (self.group(), self.spec.head_dim);
-        let rows = tile.rows.len() * group;
-        grow(&mut work.queries, rows * head_dim);
-        grow(&mut work.block, BLOCK_TOKENS * pitch(head_dim));
-        grow(&mut work.scores, rows * SPAN);
-        work.part.clear(rows, pitch(head_dim));
         let row = |index: usize| {
             let row =
                 (tile.rows.start + index / group) * self.spec.heads + head * group + index % group;
             &self.queries[row * head_dim..][..head_dim]
         };
-        // Weights are then powers of two.
-        let factor = self.spec.scale * std::f32::consts::LOG2_E;
-        dispatch(
-            self.isa,
-            PackQueries {
-                packed: &mut work.queries,
-                row: &row,
-                rows,
-                head_dim,
-                factor,
-            },
-        );
+        let queries = Queries {
+            row: &row,
+            rows: tile.rows.len() * group,
+            head_dim,
+            factor: self.spec.scale * std::f32::consts::LOG2_E,
+        };
+        work.span.prepare::<E>(self.isa, queries)
     }
 
     /// One span; leaves the result in `work.part`.
@@ -272,24 +249,13 @@ impl<E: Element> Attention<'_, E> {
             .first()
             .map_or(blocks[0], |&block| head_block(block))
             .keys;
-        let part = &mut work.part;
-        dispatch(
-            self.isa,
-            SpanAttention {
-                queries: &work.queries,
-                head_dim: self.spec.head_dim,
-                blocks,
-                then,
-                visible: &work.visible,
-                work: SpanWork {
-                    block: &mut work.block,
-                    scores: &mut work.scores,
-                    out: &mut part.out,
-                    max: &mut part.max,
-                    sum: &mut part.sum,
-                },
-            },
-        );
+        let span = Span {
+            head_dim: self.spec.head_dim,
+            blocks,
+            then,
+            visible: &work.visible,
+        };
+        work.span.attend(self.isa, span, &mut work.part);
     }
 
     /// All spans of a task, merged into `work.total`.
@@ -382,30 +348,10 @@ impl Task {
     }
 }
 
-impl States {
-    /// States of `rows` rows that have seen nothing.
-    fn clear(&mut self, rows: usize, pitch: usize) {
-        for (values, len, value) in [
-            (&mut self.out, rows * pitch, 0.0),
-            (&mut self.max, rows, f32::NEG_INFINITY),
-            (&mut self.sum, rows, 0.0),
-        ] {
-            values.clear();
-            values.resize(len, value);
-        }
-    }
-}
-
 /// Cuts `data` into pieces of these lengths, one owner each.
 fn split(mut data: &mut [f32], lens: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [f32]>> {
     lens.map(|len| Mutex::new(data.split_off_mut(..len).expect("the pieces fit")))
         .collect()
-}
-
-fn grow(values: &mut Vec<f32>, len: usize) {
-    if values.len() < len {
-        values.resize(len, 0.0);
-    }
 }
 
 /// Locks, whether or not another thread panicked: the pool raises that panic again anyway.

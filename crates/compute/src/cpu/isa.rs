@@ -3,7 +3,7 @@
 //! A kernel that needs AVX-512 takes the level from an [`Isa`]; an `Isa` above the portable level can only be made by
 //! asking the processor. That proof is what makes the kernels' calls sound.
 
-use super::simd::matmul::enable_tiles;
+use super::simd::enable_tiles;
 use std::fmt;
 
 /// The vector instructions a backend may use; made only by run-time detection.
@@ -61,7 +61,7 @@ impl Isa {
         })
     }
 
-    /// AVX-512 with VNNI and AMX int8 tiles, when the machine has them and the system lets this process use them.
+    /// AVX-512 with VNNI and AMX tiles, when the machine has them and the system lets this process use them.
     #[must_use]
     pub fn amx() -> Option<Self> {
         let avx512 = Self::avx512()?;
@@ -91,7 +91,7 @@ impl Isa {
         self.level
     }
 
-    /// Whether AMX int8 tiles may be used.
+    /// Whether AMX tiles may be used.
     #[must_use]
     pub fn has_tiles(self) -> bool {
         self.amx

@@ -3,12 +3,14 @@
 //! ```text
 //! block           [layers][kv_heads] of head blocks; all of a block is contiguous
 //! head block      keys   [head_dim, BLOCK_TOKENS]   transposed: lanes of a vector are tokens
-//!                 values [BLOCK_TOKENS, pitch]      pitch: head_dim rounded up to 16, the rest zeros
+//!                 values [BLOCK_TOKENS, pitch]      pitch: head_dim rounded up to 32, the rest zeros
 //! ```
+//!
+//! Where tiles multiply them, two neighbouring rows of either are interleaved, element by element ([`Layout::Pairs`]).
 
 use super::isa::Isa;
 use super::memory::Aligned;
-use super::simd::attention::{Element, HeadBlock, Store, pitch};
+use super::simd::attention::{Element, HeadBlock, Layout, Store, pitch};
 use super::simd::lanes::dispatch;
 use crate::{BLOCK_TOKENS, ComputeError, KvShape};
 
@@ -41,13 +43,13 @@ pub(super) enum Storage {
 
 impl CpuKv {
     pub(super) fn new(
-        kv_type: KvType,
+        (kv_type, isa): (KvType, Isa),
         shape: &KvShape,
         blocks: usize,
     ) -> Result<Self, ComputeError> {
         Ok(Self(match kv_type {
-            KvType::F16 => Storage::F16(Blocks::new(shape, blocks)?),
-            KvType::F32 => Storage::F32(Blocks::new(shape, blocks)?),
+            KvType::F16 => Storage::F16(Blocks::new(isa, shape, blocks)?),
+            KvType::F32 => Storage::F32(Blocks::new(isa, shape, blocks)?),
         }))
     }
 }
@@ -59,18 +61,24 @@ pub(super) fn block_bytes(kv_type: KvType, shape: &KvShape) -> u64 {
 
 /// Elements of one head's keys and values in one block.
 fn head_block_len(head_dim: usize) -> usize {
-    BLOCK_TOKENS * (head_dim + pitch(head_dim))
+    keys_len(head_dim) + BLOCK_TOKENS * pitch(head_dim)
+}
+
+/// Elements of one head's keys in one block: whole pairs of rows.
+fn keys_len(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(2) * BLOCK_TOKENS
 }
 
 /// A cache of one element type.
 pub(super) struct Blocks<E> {
     shape: KvShape,
+    layout: Layout,
     data: Aligned<E>,
     row: Vec<E>, // one head's row, while it is stored
 }
 
 impl<E: Element> Blocks<E> {
-    fn new(shape: &KvShape, blocks: usize) -> Result<Self, ComputeError> {
+    fn new(isa: Isa, shape: &KvShape, blocks: usize) -> Result<Self, ComputeError> {
         let &KvShape {
             layers,
             kv_heads,
@@ -95,6 +103,7 @@ impl<E: Element> Blocks<E> {
             })?;
         Ok(Self {
             shape: *shape,
+            layout: Layout::of::<E>(isa),
             data: Aligned::new(len, what)?,
             row: vec![E::default(); pitch(head_dim)],
         })
@@ -114,7 +123,7 @@ impl<E: Element> Blocks<E> {
     pub(super) fn head_block(&self, block: usize, layer: usize, head: usize) -> HeadBlock<'_, E> {
         let all =
             &self.data[self.start(block, layer, head)..][..head_block_len(self.shape.head_dim)];
-        let (keys, values) = all.split_at(self.shape.head_dim * BLOCK_TOKENS);
+        let (keys, values) = all.split_at(keys_len(self.shape.head_dim));
         HeadBlock { keys, values }
     }
 
@@ -141,24 +150,21 @@ impl<E: Element> Blocks<E> {
                 .enumerate()
             {
                 let start = self.start(block, layer, head);
-                let (keys, values) = self.data[start..][..head_block_len(head_dim)]
-                    .split_at_mut(head_dim * BLOCK_TOKENS);
-                dispatch(
-                    isa,
-                    Store {
-                        to: &mut values[offset * pitch..][..pitch],
-                        from: v,
-                    },
-                );
-                dispatch(
-                    isa,
-                    Store {
-                        to: &mut self.row,
-                        from: k,
-                    },
-                );
-                for (token_keys, &key) in keys.chunks_exact_mut(BLOCK_TOKENS).zip(&self.row) {
-                    token_keys[offset] = key;
+                let (keys, values) =
+                    self.data[start..][..head_block_len(head_dim)].split_at_mut(keys_len(head_dim));
+                let row = &mut self.row[..];
+                dispatch(isa, Store { to: row, from: v });
+                match self.layout {
+                    Layout::Rows => values[offset * pitch..][..pitch].copy_from_slice(row),
+                    Layout::Pairs => {
+                        let pair = &mut values[offset / 2 * 2 * pitch..][..2 * pitch];
+                        let elements = pair.iter_mut().skip(offset % 2).step_by(2);
+                        elements.zip(&*row).for_each(|(to, &value)| *to = value);
+                    }
+                }
+                dispatch(isa, Store { to: row, from: k });
+                for (dimension, &key) in row[..head_dim].iter().enumerate() {
+                    keys[self.layout.key(dimension, offset)] = key;
                 }
             }
         }

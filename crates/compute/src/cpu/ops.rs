@@ -49,7 +49,7 @@ impl Backend for CpuBackend {
     }
 
     fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<CpuKv, ComputeError> {
-        CpuKv::new(self.kv_type, shape, blocks)
+        CpuKv::new((self.kv_type, self.isa), shape, blocks)
     }
 
     fn kv_block_bytes(&self, shape: &KvShape) -> u64 {

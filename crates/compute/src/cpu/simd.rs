@@ -5,3 +5,13 @@ pub(crate) mod attention;
 pub(crate) mod elementwise;
 pub(crate) mod lanes;
 pub(crate) mod matmul;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
+/// Whether AMX tiles can be used; asks the system for them.
+pub(crate) fn enable_tiles() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return tiles::enable();
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}

@@ -8,8 +8,12 @@
 //! Both products are one small matrix product ([`tile`]): lanes are tokens for `q · k` (keys are stored transposed)
 //! and dimensions for `weight · v`, so no sum ever runs across lanes.
 
-use super::lanes::{Kernel, Lanes, MAX_LANES};
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
+use super::lanes::{Kernel, Lanes, MAX_LANES, dispatch};
 use crate::BLOCK_TOKENS;
+use crate::cpu::isa::Isa;
 use std::ops::Range;
 
 /// Tokens in a span.
@@ -31,6 +35,8 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     const IS_F32: bool;
     /// The elements themselves where they are `f32` already.
     fn as_f32(elements: &[Self]) -> Option<&[f32]>;
+    /// The span itself where its elements are in half precision.
+    fn as_halves(span: Span<'_, Self>) -> Option<Span<'_, u16>>;
 }
 
 impl Element for f32 {
@@ -49,6 +55,10 @@ impl Element for f32 {
     #[inline(always)]
     fn as_f32(elements: &[Self]) -> Option<&[f32]> {
         Some(elements)
+    }
+    #[inline(always)]
+    fn as_halves(_: Span<'_, Self>) -> Option<Span<'_, u16>> {
+        None
     }
 }
 
@@ -73,20 +83,52 @@ impl Element for u16 {
     fn as_f32(_: &[Self]) -> Option<&[f32]> {
         None
     }
+    #[inline(always)]
+    fn as_halves(span: Span<'_, Self>) -> Option<Span<'_, u16>> {
+        Some(span)
+    }
 }
 
 /// Keys and values of one KV head in one block.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadBlock<'a, E> {
-    /// `[head_dim, BLOCK_TOKENS]`.
+    /// `[head_dim, BLOCK_TOKENS]`, rows as [`Layout::of`] says.
     pub(crate) keys: &'a [E],
-    /// `[BLOCK_TOKENS, pitch]`, `pitch` = [`pitch`] of `head_dim`; zeros beyond `head_dim`.
+    /// `[BLOCK_TOKENS, pitch]`, `pitch` = [`pitch`] of `head_dim`; zeros beyond `head_dim`; rows as the keys'.
     pub(crate) values: &'a [E],
+}
+
+/// How the rows of keys and of values lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// One after the other.
+    Rows,
+    /// Two interleaved: element `i` of both, then element `i + 1` of both.
+    Pairs,
+}
+
+impl Layout {
+    /// What the kernels of an instruction set want for elements of this type.
+    pub(crate) fn of<E: Element>(isa: Isa) -> Self {
+        if isa.has_tiles() && !E::IS_F32 {
+            Self::Pairs
+        } else {
+            Self::Rows
+        }
+    }
+
+    /// Where a block keeps the key of a token, in one dimension.
+    pub(crate) fn key(self, dimension: usize, token: usize) -> usize {
+        match self {
+            Self::Rows => dimension * BLOCK_TOKENS + token,
+            Self::Pairs => dimension / 2 * 2 * BLOCK_TOKENS + 2 * token + dimension % 2,
+        }
+    }
 }
 
 /// Elements from one row to the next where rows of `head_dim` values are kept for vectors.
 pub(crate) fn pitch(head_dim: usize) -> usize {
-    head_dim.next_multiple_of(MAX_LANES)
+    head_dim.next_multiple_of(2 * MAX_LANES)
 }
 
 /// Rows of `head_dim` half or single precision values from `f32`.
@@ -108,59 +150,161 @@ impl<E: Element> Kernel for Store<'_, E> {
     }
 }
 
-/// Lays out the queries of a tile for [`SpanAttention`]: [`groups`] of rows, in a group `[head_dim, rows]`.
-pub(crate) struct PackQueries<'a> {
-    pub(crate) packed: &'a mut [f32],
-    /// The queries of row `i`.
+/// One span as the rows of a tile see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Span<'a, E> {
+    pub(crate) head_dim: usize,
+    /// The span's blocks as far as any row sees them; at least one, at most `SPAN / BLOCK_TOKENS`.
+    pub(crate) blocks: &'a [HeadBlock<'a, E>],
+    /// What will be read next, after this span.
+    pub(crate) then: &'a [E],
+    /// The tokens of the span that each row sees.
+    pub(crate) visible: &'a [Range<usize>],
+}
+
+/// The queries of a tile: where they are and what they are multiplied with.
+#[derive(Clone, Copy)]
+pub(crate) struct Queries<'a> {
+    /// The query of row `i`: `[head_dim]`.
     pub(crate) row: &'a dyn Fn(usize) -> &'a [f32],
     pub(crate) rows: usize,
     pub(crate) head_dim: usize,
-    /// Multiplies every query.
+    /// With `log2(e)` in it, weights are powers of two.
     pub(crate) factor: f32,
 }
 
-impl Kernel for PackQueries<'_> {
+/// Attention of a tile's rows over some spans.
+#[derive(Default)]
+pub(crate) struct States {
+    /// `[rows, pitch]`: `Σ weight · v`; a weight is `2^(score - max)`.
+    pub(crate) out: Vec<f32>,
+    /// `[rows]`: the largest score; minus infinity where a row saw nothing.
+    pub(crate) max: Vec<f32>,
+    /// `[rows]`: `Σ weight`.
+    pub(crate) sum: Vec<f32>,
+}
+
+impl States {
+    /// States of `rows` rows that have seen nothing.
+    pub(crate) fn clear(&mut self, rows: usize, pitch: usize) {
+        for (values, len, value) in [
+            (&mut self.out, rows * pitch, 0.0),
+            (&mut self.max, rows, f32::NEG_INFINITY),
+            (&mut self.sum, rows, 0.0),
+        ] {
+            values.clear();
+            values.resize(len, value);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn truncate(&mut self, rows: usize, pitch: usize) {
+        self.out.truncate(rows * pitch);
+        self.max.truncate(rows);
+        self.sum.truncate(rows);
+    }
+}
+
+/// Memory that one thread works in, and the queries it works on.
+#[derive(Default)]
+pub(crate) struct SpanWork {
+    /// [`groups`] of rows, in a group `[head_dim, rows]`.
+    queries: Vec<f32>,
+    /// `[BLOCK_TOKENS * pitch]`: a block's keys or values as `f32`.
+    block: Vec<f32>,
+    /// `[rows, SPAN]`: scores, then weights.
+    scores: Vec<f32>,
+    #[cfg(target_arch = "x86_64")]
+    tiles: tiles::TileWork,
+}
+
+/// Rows of a tile at most, over all its query heads: enough that reading keys and values costs little beside using
+/// them, few enough that what is at work stays in the caches and that a short prompt still makes several tiles.
+pub(crate) fn most_rows<E: Element>(isa: Isa) -> usize {
+    match Layout::of::<E>(isa) {
+        Layout::Rows => 96,
+        Layout::Pairs => 192,
+    }
+}
+
+impl SpanWork {
+    /// Takes over the queries of a tile, which keys and values of type `E` will meet as long as the result lives.
+    pub(crate) fn prepare<E: Element>(&mut self, isa: Isa, queries: Queries<'_>) -> Prepared {
+        #[cfg(target_arch = "x86_64")]
+        if Layout::of::<E>(isa) == Layout::Pairs {
+            self.tiles.pack(isa, queries);
+            return Prepared {
+                _tiles: Some(tiles::TileWork::configure(isa, queries.rows)),
+            };
+        }
+        let Queries { rows, head_dim, .. } = queries;
+        grow(&mut self.queries, rows * head_dim);
+        grow(&mut self.block, BLOCK_TOKENS * pitch(head_dim));
+        grow(&mut self.scores, rows * SPAN);
+        let packed = &mut self.queries;
+        dispatch(isa, PackQueries { packed, queries });
+        Prepared {
+            #[cfg(target_arch = "x86_64")]
+            _tiles: None,
+        }
+    }
+
+    /// What one span alone gives the rows.
+    pub(crate) fn attend<E: Element>(&mut self, isa: Isa, span: Span<'_, E>, states: &mut States) {
+        let (rows, pitch) = (span.visible.len(), pitch(span.head_dim));
+        #[cfg(target_arch = "x86_64")]
+        if Layout::of::<E>(isa) == Layout::Pairs
+            && let Some(span) = E::as_halves(span)
+        {
+            // Tiles write whole groups of rows.
+            states.clear(rows.next_multiple_of(tiles::ROWS), pitch);
+            self.tiles.attend(isa, span, states);
+            return states.truncate(rows, pitch);
+        }
+        states.clear(rows, pitch);
+        let work = self;
+        dispatch(isa, SpanAttention { span, work, states });
+    }
+}
+
+/// The state of the processor that [`SpanWork::attend`] needs.
+pub(crate) struct Prepared {
+    #[cfg(target_arch = "x86_64")]
+    _tiles: Option<super::tiles::Tiles>,
+}
+
+/// Lays out the queries of a tile for [`SpanAttention`].
+struct PackQueries<'a, 'q> {
+    packed: &'a mut [f32],
+    queries: Queries<'q>,
+}
+
+impl Kernel for PackQueries<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Lanes>(self, _: S) {
-        for (first, count) in groups::<S>(self.rows) {
-            let group = &mut self.packed[first * self.head_dim..][..count * self.head_dim];
+        let Queries {
+            row,
+            rows,
+            head_dim,
+            factor,
+        } = self.queries;
+        for (first, count) in groups::<S>(rows) {
+            let group = &mut self.packed[first * head_dim..][..count * head_dim];
             for r in 0..count {
-                let query = (self.row)(first + r);
-                for (d, &x) in query.iter().enumerate() {
-                    group[d * count + r] = x * self.factor;
+                for (d, &x) in row(first + r).iter().enumerate() {
+                    group[d * count + r] = x * factor;
                 }
             }
         }
     }
 }
 
-/// What a span adds to a tile's rows, and the memory to work it out.
-pub(crate) struct SpanWork<'a> {
-    /// `[BLOCK_TOKENS * pitch]`: a block's keys or values as `f32`.
-    pub(crate) block: &'a mut [f32],
-    /// `[rows, SPAN]`: scores, then weights.
-    pub(crate) scores: &'a mut [f32],
-    /// `[rows, pitch]`: `Σ weight · v`.
-    pub(crate) out: &'a mut [f32],
-    /// `[rows]`: the largest score; minus infinity where a row sees nothing of the span.
-    pub(crate) max: &'a mut [f32],
-    /// `[rows]`: `Σ weight`, a weight being `2^(score - max)`.
-    pub(crate) sum: &'a mut [f32],
-}
-
-/// Attention of a tile of rows over one span.
-pub(crate) struct SpanAttention<'a, E> {
-    /// From [`PackQueries`], multiplied by `scale * log2(e)`: weights are powers of two.
-    pub(crate) queries: &'a [f32],
-    pub(crate) head_dim: usize,
-    /// The span's blocks as far as any row sees them; at most `SPAN / BLOCK_TOKENS`.
-    pub(crate) blocks: &'a [HeadBlock<'a, E>],
-    /// What will be read next, after this span.
-    pub(crate) then: &'a [E],
-    /// The tokens of the span that each row sees.
-    pub(crate) visible: &'a [Range<usize>],
-    pub(crate) work: SpanWork<'a>,
+/// Attention of a tile of rows over one span, in vectors.
+struct SpanAttention<'a, E> {
+    span: Span<'a, E>,
+    work: &'a mut SpanWork,
+    states: &'a mut States,
 }
 
 impl<E: Element> Kernel for SpanAttention<'_, E> {
@@ -169,31 +313,37 @@ impl<E: Element> Kernel for SpanAttention<'_, E> {
     fn run<S: Lanes>(mut self, s: S) {
         self.check();
         // One group of rows uses each key and value once: converting them first would only cost.
-        let direct = !E::IS_F32 && self.visible.len() <= S::TILE_ROWS;
-        for (index, block) in self.blocks.iter().enumerate() {
-            let next = self.blocks.get(index + 1);
+        let direct = !E::IS_F32 && self.span.visible.len() <= S::TILE_ROWS;
+        for (index, block) in self.span.blocks.iter().enumerate() {
+            let next = self.span.blocks.get(index + 1);
             let next = next
-                .map_or(self.blocks[0].values, |next| next.keys)
+                .map_or(self.span.blocks[0].values, |next| next.keys)
                 .as_ptr();
             if direct {
                 self.score(s, index, Ahead::of(block.keys.as_ptr(), next));
             } else {
-                let keys = to_f32(s, block.keys, self.work.block);
+                let keys = to_f32(
+                    s,
+                    &block.keys[..self.span.head_dim * BLOCK_TOKENS],
+                    &mut self.work.block,
+                );
                 self.score(s, index, Ahead::of(keys, next));
             }
         }
-        for (row, visible) in self.visible.iter().enumerate() {
-            let scores = &mut self.work.scores[row * SPAN..][..SPAN];
-            (self.work.max[row], self.work.sum[row]) = softmax(s, scores, visible);
+        Softmax {
+            scores: &mut self.work.scores,
+            visible: self.span.visible,
+            max: &mut self.states.max,
+            sum: &mut self.states.sum,
         }
-        self.work.out[..self.visible.len() * pitch(self.head_dim)].fill(0.0);
-        for (index, block) in self.blocks.iter().enumerate() {
-            let next = self.blocks.get(index + 1);
-            let next = next.map_or(self.then, |next| next.values).as_ptr();
+        .run(s);
+        for (index, block) in self.span.blocks.iter().enumerate() {
+            let next = self.span.blocks.get(index + 1);
+            let next = next.map_or(self.span.then, |next| next.values).as_ptr();
             if direct {
                 self.gather(s, index, Ahead::of(block.values.as_ptr(), next));
             } else {
-                let values = to_f32(s, block.values, self.work.block);
+                let values = to_f32(s, block.values, &mut self.work.block);
                 self.gather(s, index, Ahead::of(values, next));
             }
         }
@@ -241,31 +391,31 @@ impl<B> Ahead<B> {
 impl<E: Element> SpanAttention<'_, E> {
     /// Everything that the unsafe parts rely on.
     fn check(&self) {
-        let (rows, pitch) = (self.visible.len(), pitch(self.head_dim));
-        assert!(self.queries.len() >= rows * self.head_dim);
-        assert!(self.blocks.len() <= SPAN / BLOCK_TOKENS);
-        for block in self.blocks {
-            assert!(block.keys.len() == self.head_dim * BLOCK_TOKENS);
+        let (rows, pitch) = (self.span.visible.len(), pitch(self.span.head_dim));
+        assert!(self.work.queries.len() >= rows * self.span.head_dim);
+        assert!(self.span.blocks.len() <= SPAN / BLOCK_TOKENS);
+        for block in self.span.blocks {
+            assert!(block.keys.len() >= self.span.head_dim * BLOCK_TOKENS);
             assert!(block.values.len() == BLOCK_TOKENS * pitch);
         }
-        for visible in self.visible {
-            assert!(visible.end <= self.blocks.len() * BLOCK_TOKENS);
+        for visible in self.span.visible {
+            assert!(visible.end <= self.span.blocks.len() * BLOCK_TOKENS);
         }
         assert!(self.work.block.len() >= BLOCK_TOKENS * pitch);
-        assert!(self.work.scores.len() >= rows * SPAN && self.work.out.len() >= rows * pitch);
+        assert!(self.work.scores.len() >= rows * SPAN && self.states.out.len() >= rows * pitch);
     }
 
     /// `scores = queries · keys` of block `index`.
     #[inline(always)]
     fn score<S: Lanes, B: Element>(&mut self, s: S, index: usize, keys: Ahead<B>) {
-        for (first, rows) in groups::<S>(self.visible.len()) {
-            if seen(&self.visible[first..first + rows], index).is_empty() {
+        for (first, rows) in groups::<S>(self.span.visible.len()) {
+            if seen(&self.span.visible[first..first + rows], index).is_empty() {
                 continue;
             }
             // SAFETY: by `check`, a group's queries are `[head_dim, rows]`, keys `[head_dim, BLOCK_TOKENS]`, and the
             // scores of these rows `[rows, SPAN]`, of which this block has the columns from `index * BLOCK_TOKENS`.
             unsafe {
-                let a = self.queries.as_ptr().add(first * self.head_dim);
+                let a = self.work.queries.as_ptr().add(first * self.span.head_dim);
                 let c = self
                     .work
                     .scores
@@ -277,7 +427,7 @@ impl<E: Element> SpanAttention<'_, E> {
                         a,
                         b: keys.at(column),
                         c: c.add(column),
-                        depth: self.head_dim,
+                        depth: self.span.head_dim,
                         b_pitch: BLOCK_TOKENS,
                         c_pitch: SPAN,
                     };
@@ -290,10 +440,10 @@ impl<E: Element> SpanAttention<'_, E> {
     /// `out += weights · values` of block `index`.
     #[inline(always)]
     fn gather<S: Lanes, B: Element>(&mut self, s: S, index: usize, values: Ahead<B>) {
-        let pitch = pitch(self.head_dim);
-        for (first, rows) in groups::<S>(self.visible.len()) {
+        let pitch = pitch(self.span.head_dim);
+        for (first, rows) in groups::<S>(self.span.visible.len()) {
             // Tokens that no row sees may hold anything; their weights of 0 would not make that harmless.
-            let tokens = seen(&self.visible[first..first + rows], index);
+            let tokens = seen(&self.span.visible[first..first + rows], index);
             if tokens.is_empty() {
                 continue;
             }
@@ -306,7 +456,7 @@ impl<E: Element> SpanAttention<'_, E> {
                     .as_ptr()
                     .add(first * SPAN + index * BLOCK_TOKENS + tokens.start);
                 let start = tokens.start * pitch;
-                let c = self.work.out.as_mut_ptr().add(first * pitch);
+                let c = self.states.out.as_mut_ptr().add(first * pitch);
                 let mut column = 0;
                 while column < pitch {
                     let product = Product {
@@ -369,6 +519,25 @@ fn to_f32<S: Lanes, E: Element>(s: S, from: &[E], buffer: &mut [f32]) -> *const 
         }
     }
     buffer.as_ptr()
+}
+
+/// Turns the scores of rows, `[rows, SPAN]`, into weights.
+struct Softmax<'a> {
+    scores: &'a mut [f32],
+    visible: &'a [Range<usize>],
+    max: &'a mut [f32],
+    sum: &'a mut [f32],
+}
+
+impl Kernel for Softmax<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for (row, visible) in self.visible.iter().enumerate() {
+            let scores = &mut self.scores[row * SPAN..][..SPAN];
+            (self.max[row], self.sum[row]) = softmax(s, scores, visible);
+        }
+    }
 }
 
 /// Turns one row's scores of a span into weights; the largest score and the sum of weights.
@@ -520,7 +689,7 @@ impl<B: Element> Product<B> {
     }
 }
 
-/// Attention of a tile's rows over some spans.
+/// [`States`] as slices.
 pub(crate) struct RowStates<'a> {
     /// `[rows, pitch]`: `Σ weight · v`.
     pub(crate) out: &'a mut [f32],
@@ -567,5 +736,11 @@ impl Kernel for Merge<'_> {
             total.sum[row] = s.first(s.mul_add(s.splat(self.sum[row]), new, sum));
             total.max[row] = max;
         }
+    }
+}
+
+fn grow<T: Clone + Default>(values: &mut Vec<T>, len: usize) {
+    if values.len() < len {
+        values.resize(len, T::default());
     }
 }

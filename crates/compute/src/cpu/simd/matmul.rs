@@ -17,14 +17,6 @@ use crate::cpu::matmul::{
 };
 use crate::cpu::pool::Strip;
 
-/// Whether AMX int8 tiles can be used; asks the system for them.
-pub(crate) fn enable_tiles() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return amx::enable();
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
-}
-
 /// Quantises one row of activations.
 pub(crate) fn quantize(isa: Isa, x: &[f32], out: &mut RowsMut<'_>) {
     match isa.level() {

@@ -3,53 +3,25 @@
 //! The quads of a [`Panel`] are just the layout that the second operand of `tdpbssd` wants: four columns of sixteen weight
 //! rows in each tile row. The integer sums of a span come back through memory and enter the same floating-point steps
 //! as everywhere, so the results have the same bits.
-//!
-//! Instructions and the tile configuration: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter
-//! 18; the permission call: `Documentation/arch/x86/xstate.rst` of the Linux kernel.
 
 use super::avx512::{floats, store, unpack};
 use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{Activations, BLOCK, Group, Line, Panel, QUADS, TILE_ROWS};
 use crate::cpu::pool::Strip;
+use crate::cpu::simd::tiles::Tiles;
 use std::arch::asm;
 use std::arch::x86_64::*;
-
-/// Whether the processor has int8 tiles and the system lets this process use them; asks for the permission.
-pub(super) fn enable() -> bool {
-    const TILE: u32 = 1 << 24;
-    const INT8: u32 = 1 << 25;
-    if __cpuid(0).eax < 7 || __cpuid_count(7, 0).edx & (TILE | INT8) != TILE | INT8 {
-        return false;
-    }
-    request_permission()
-}
-
-#[cfg(target_os = "linux")]
-fn request_permission() -> bool {
-    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: the call changes nothing but which register state the kernel keeps for this process.
-    unsafe {
-        libc::syscall(
-            libc::SYS_arch_prctl,
-            ARCH_REQ_XCOMP_PERM,
-            XFEATURE_XTILEDATA,
-        ) == 0
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn request_permission() -> bool {
-    false
-}
 
 /// Multiplies a packed group with all activation rows into `out`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out: &mut Strip<'_>) {
+    let columns = group.kind.span();
+    let (sums, values, weights) = ((TILE_ROWS, 64), (TILE_ROWS, columns), (columns / 4, 64));
+    // SAFETY: an `Isa` with tiles exists only where they can be used.
+    let _tiles = unsafe { Tiles::configure(&[sums, sums, values, values, weights, weights]) };
     for_layout!(group.kind, L => {
         unpack::<L, true>(group, panel);
-        let _tiles = Tiles::configure(L::SPANS);
         for first in (0..x.rows()).step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(x.rows() - first);
             // The rows after the last exist, and what comes of them is not stored.
@@ -62,55 +34,6 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
             }
         }
     });
-}
-
-/// This thread's tiles, while they are configured.
-struct Tiles;
-
-impl Tiles {
-    fn configure(spans_per_block: usize) -> Self {
-        let config = Config::new(spans_per_block);
-        // SAFETY: the configuration is valid (palette 1, at most 16 rows of 64 bytes) and 64 bytes long; an `Isa` with
-        // tiles exists only where they can be used.
-        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const config, options(nostack, readonly)) };
-        Self
-    }
-}
-
-impl Drop for Tiles {
-    fn drop(&mut self) {
-        // SAFETY: `configure` ran on this thread, and nothing uses the tiles any more. Without this the kernel would
-        // save them at every switch.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
-    }
-}
-
-/// The tiles' shapes: 0 and 1 are sums, 2 and 3 activations, 4 and 5 weights.
-#[repr(C, align(64))]
-struct Config {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-impl Config {
-    fn new(spans_per_block: usize) -> Self {
-        let columns = BLOCK / spans_per_block;
-        let (sums, rows) = (64, TILE_ROWS as u8);
-        let (values, quads) = (columns as u16, (columns / 4) as u8);
-        let mut config = Self {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
-        config.row_bytes[..6].copy_from_slice(&[sums, sums, values, values, 64, 64]);
-        config.rows[..6].copy_from_slice(&[rows, rows, rows, rows, quads, quads]);
-        config
-    }
 }
 
 /// The integer sums of one span: sixteen activation rows by sixteen weight rows.
