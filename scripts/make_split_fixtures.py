@@ -15,16 +15,21 @@ import regex
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "crates/text/tests/fixtures"
 
-# From openai/gpt-2 encoder.py, and the tokenizer.json of Llama 3, Qwen 2 and DeepSeek V3. Contractions in both cases
+# From openai/gpt-2 encoder.py, and the tokenizer.json of Llama 3, Qwen 2, DeepSeek V3 and gpt-oss (o200k). Contractions in both cases
 # are spelt out: (?i:'s) would also match the long s, which llama.cpp does not. The last is llama.cpp's own.
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CASED = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 PATTERNS = {
     "gpt-2": [GPT2],
     "smollm": [r"\p{N}", GPT2],
     "llama-bpe": [rf"{CASED}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{REST}"],
     "qwen2": [rf"{CASED}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{REST}"],
+    "gpt-4o": [
+        rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+(?:{CASED})?|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*(?:{CASED})?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ],
     "deepseek-v3": [
         r"\p{N}{1,3}",
         r"[一-龥぀-ゟ゠-ヿ]+",

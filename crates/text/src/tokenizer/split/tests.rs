@@ -61,6 +61,13 @@ fn each_family_cuts_in_its_own_way() {
         ]
     );
     assert_eq!(
+        words("gpt-4o", "it's IT'S  getHTTPCode x\n\n y 12345é ./a//\n b"),
+        [
+            "it's", " IT'S", " ", " get", "HTTPCode", " x", "\n\n", " y", " ", "123", "45", "é",
+            " ./", "a", "//\n", " b"
+        ]
+    );
+    assert_eq!(
         words("deepseek-v3", text),
         [
             "it", "'s", " IT", "'S", " ", " x", "\n\n", " y", " ", "123", "45", "é"
