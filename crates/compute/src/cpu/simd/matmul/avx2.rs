@@ -16,8 +16,8 @@ use std::arch::x86_64::*;
 
 /// Most activation rows for which unpacking in registers is faster.
 const FUSED_ROWS: usize = 3;
-/// Activation rows of a tile: three accumulators each.
-const TILE: usize = 4;
+/// Activation rows of a tile: two halves of sums in 16 bits each, which leaves registers for the weights.
+const TILE: usize = 3;
 
 /// Multiplies a packed group with all activation rows into `out`.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -35,7 +35,6 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
                 match count {
                     1 => tile::<L, 1>(quants, panel, &input, out),
                     2 => tile::<L, 2>(quants, panel, &input, out),
-                    3 => tile::<L, 3>(quants, panel, &input, out),
                     _ => tile::<L, TILE>(quants, panel, &input, out),
                 }
             }
@@ -57,7 +56,7 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
                 let activation_scale = _mm256_set1_ps(input.scales[row * input.blocks + block]);
                 for (span, &scales) in scales.iter().enumerate().take(L::SPANS) {
                     let starts = [input.start(row, block * L::SPANS + span)];
-                    let [sum] = dot::<L, 1>(starts, [values[row]], span, |quad| quads[quad]);
+                    let [[sum]] = dot::<L, 1, 1>(starts, [values[row]], span, |quad| [quads[quad]]);
                     let scale = _mm256_mul_ps(scales, activation_scale);
                     acc[half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), acc[half]);
                     if L::MIN {
@@ -81,80 +80,97 @@ fn tile<L: Layout, const T: usize>(
     input: &Input<'_>,
     out: &mut Strip<'_>,
 ) {
-    let mut results = [[_mm256_setzero_ps(); 2]; T];
-    for half in 0..2 {
-        let mut acc = [_mm256_setzero_ps(); T];
-        for (block, lines) in quants.as_chunks::<QUADS>().0.iter().enumerate() {
-            let values: [&Quants; T] = std::array::from_fn(|row| input.block(row, block));
+    let &Input {
+        blocks,
+        spans,
+        pitch,
+        ..
+    } = input;
+    assert!(quants.len() >= blocks * QUADS && spans == blocks * L::SPANS);
+    assert!(panel.scales.len() >= spans && (!L::MIN || panel.mins.len() >= spans));
+    assert!(input.quants.len() >= (T - 1) * pitch + blocks && input.scales.len() >= T * blocks);
+    assert!(input.starts.len() >= T * spans && (!L::MIN || input.sums.len() >= T * spans));
+    let mut acc = [[_mm256_setzero_ps(); 2]; T];
+    for block in 0..blocks {
+        // SAFETY: the lengths were checked above, for every row below `T`, block below `blocks`, span below `spans`.
+        unsafe {
+            let lines = quants.as_ptr().add(block * QUADS);
+            let values = std::array::from_fn(|row| input.quants.get_unchecked(row * pitch + block));
+            let scales: [f32; T] =
+                std::array::from_fn(|row| *input.scales.get_unchecked(row * blocks + block));
             for span in 0..L::SPANS {
                 let index = block * L::SPANS + span;
-                let starts = std::array::from_fn(|row| input.start(row, index));
-                let sums = dot::<L, T>(starts, values, span, |quad| load_half(&lines[quad], half));
-                let scales = load_floats(&panel.scales[index], half);
-                for (row, (acc, sum)) in acc.iter_mut().zip(sums).enumerate() {
-                    let scale = _mm256_mul_ps(
-                        scales,
-                        _mm256_set1_ps(input.scales[row * input.blocks + block]),
-                    );
-                    *acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), *acc);
-                }
-                if L::MIN {
-                    let min = load_floats(&panel.mins[index], half);
-                    for (row, acc) in acc.iter_mut().enumerate() {
-                        *acc = _mm256_fmadd_ps(min, _mm256_set1_ps(input.sum(row, index)), *acc);
+                let starts =
+                    std::array::from_fn(|row| *input.starts.get_unchecked(row * spans + index));
+                let sums = dot::<L, T, 2>(starts, values, span, |quad| {
+                    let line = &*lines.add(quad);
+                    [load_half(line, 0), load_half(line, 1)]
+                });
+                for half in 0..2 {
+                    let weight_scales = load_floats(panel.scales.get_unchecked(index), half);
+                    for row in 0..T {
+                        let scale = _mm256_mul_ps(weight_scales, _mm256_set1_ps(scales[row]));
+                        let sum = _mm256_cvtepi32_ps(sums[row][half]);
+                        acc[row][half] = _mm256_fmadd_ps(scale, sum, acc[row][half]);
+                    }
+                    if L::MIN {
+                        let min = load_floats(panel.mins.get_unchecked(index), half);
+                        for (row, acc) in acc.iter_mut().enumerate() {
+                            let sum = *input.sums.get_unchecked(row * spans + index);
+                            acc[half] = _mm256_fmadd_ps(min, _mm256_set1_ps(sum), acc[half]);
+                        }
                     }
                 }
             }
         }
-        for (result, acc) in results.iter_mut().zip(acc) {
-            result[half] = acc;
-        }
     }
-    for (row, result) in results.into_iter().enumerate() {
-        store(result, out.row(input.first + row));
+    for (row, acc) in acc.into_iter().enumerate() {
+        store(acc, out.row(input.first + row));
     }
 }
 
-/// The integer sums of a span of a block for `T` rows of activations, eight rows of weights each.
+/// The integer sums of a span of a block for `T` rows of activations and `H` vectors of eight rows of weights.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn dot<L: Layout, const T: usize>(
+fn dot<L: Layout, const T: usize, const H: usize>(
     starts: [i32; T],
     values: [&Quants; T],
     span: usize,
-    weights: impl Fn(usize) -> __m256i,
-) -> [__m256i; T] {
-    let run = L::RUN.max(1);
+    weights: impl Fn(usize) -> [__m256i; H],
+) -> [[__m256i; H]; T] {
     let quads = QUADS / L::SPANS;
-    let mut sums = [_mm256_setzero_si256(); T];
-    for (sum, start) in sums.iter_mut().zip(starts) {
-        // Eight-bit weights are used signed, with no offset to subtract.
-        *sum = _mm256_set1_epi32(if L::RUN == 0 { 0 } else { start });
-    }
-    for first in (span * quads..(span + 1) * quads).step_by(run) {
-        let mut narrow = [_mm256_setzero_si256(); T];
-        let first_weights = weights(first);
-        for (narrow, values) in narrow.iter_mut().zip(values) {
-            *narrow = products::<L>(first_weights, values, first);
-        }
-        for quad in first + 1..first + run {
+    // Eight-bit weights are used signed, with no offset to subtract.
+    let mut sums = starts.map(|start| [_mm256_set1_epi32(if L::RUN == 0 { 0 } else { start }); H]);
+    for first in (span * quads..(span + 1) * quads).step_by(L::RUN.max(1)) {
+        let mut narrow = [[_mm256_setzero_si256(); H]; T];
+        for quad in first..first + L::RUN.max(1) {
             let weights = weights(quad);
             for (narrow, values) in narrow.iter_mut().zip(values) {
-                *narrow = _mm256_add_epi16(*narrow, products::<L>(weights, values, quad));
+                let values = _mm256_set1_epi32(values.quad(quad));
+                for (narrow, weights) in narrow.iter_mut().zip(weights) {
+                    let products = products::<L>(weights, values);
+                    *narrow = if quad == first {
+                        products
+                    } else {
+                        _mm256_add_epi16(*narrow, products)
+                    };
+                }
             }
         }
-        for (sum, narrow) in sums.iter_mut().zip(narrow) {
-            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(narrow, _mm256_set1_epi16(1)));
+        for (sums, narrow) in sums.iter_mut().zip(narrow) {
+            for (sum, narrow) in sums.iter_mut().zip(narrow) {
+                let wide = _mm256_madd_epi16(narrow, _mm256_set1_epi16(1));
+                *sum = _mm256_add_epi32(*sum, wide);
+            }
         }
     }
     sums
 }
 
-/// Sums of two products each, 16 bits, of a quad of weights and the same quad of activations.
+/// Sums of two products each, 16 bits, of a quad of weights and the same quad of activations in every lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn products<L: Layout>(weights: __m256i, values: &Quants, quad: usize) -> __m256i {
-    let values = _mm256_set1_epi32(values.quad(quad));
+fn products<L: Layout>(weights: __m256i, values: __m256i) -> __m256i {
     if L::RUN == 0 {
         let signed = _mm256_xor_si256(weights, _mm256_set1_epi8(i8::MIN));
         _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(values, signed))
@@ -452,6 +468,14 @@ fn store_floats(value: __m256, floats: &mut Floats, half: usize) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(value: [__m256; 2], out: &mut [f32]) {
+    if let Some(lanes) = out.as_mut_array::<16>() {
+        // SAFETY: sixteen lanes.
+        unsafe {
+            _mm256_storeu_ps(lanes.as_mut_ptr(), value[0]);
+            _mm256_storeu_ps(lanes.as_mut_ptr().add(8), value[1]);
+        }
+        return;
+    }
     let mut lanes = Floats([0.0; 16]);
     store_floats(value[0], &mut lanes, 0);
     store_floats(value[1], &mut lanes, 1);
