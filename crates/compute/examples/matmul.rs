@@ -16,7 +16,7 @@ use andante_gguf::{Format, Tensor, quant};
 use std::time::{Duration, Instant};
 
 /// Format, outputs, inputs and number of the matrices.
-const SHAPES: [(Format, usize, usize, usize); 23] = [
+const SHAPES: [(Format, usize, usize, usize); 25] = [
     // SmolLM2-135M.
     (Format::Q4_1, 1536, 576, 60),
     (Format::Q4_1, 576, 1536, 30),
@@ -27,26 +27,28 @@ const SHAPES: [(Format, usize, usize, usize); 23] = [
     (Format::Q5_0, 2048, 640, 36),
     (Format::Q4_K, 640, 2048, 18),
     (Format::Q6_K, 640, 2048, 18),
-    // The other formats in one shape.
-    (Format::Q4_0, 1536, 576, 60),
-    (Format::Q5_1, 1536, 576, 60),
-    (Format::Q5_K, 640, 2048, 18),
-    (Format::F16, 1536, 576, 60),
-    (Format::F32, 1536, 576, 60),
-    (Format::Q4_0, 640, 2048, 18),
-    (Format::Q4_1, 640, 2048, 18),
-    (Format::Q8_0, 640, 2048, 18),
-    (Format::Q2_K, 640, 2048, 18),
-    (Format::Q3_K, 640, 2048, 18),
-    (Format::IQ4_NL, 640, 2048, 18),
-    (Format::IQ4_XS, 640, 2048, 18),
-    (Format::MXFP4, 640, 2048, 18),
+    // All formats in one shape.
+    (Format::Q4_0, 512, 512, 60),
+    (Format::Q4_1, 512, 512, 60),
+    (Format::Q5_0, 512, 512, 60),
+    (Format::Q5_1, 512, 512, 60),
+    (Format::Q8_0, 512, 512, 60),
+    (Format::Q2_K, 512, 512, 60),
+    (Format::Q3_K, 512, 512, 60),
+    (Format::Q4_K, 512, 512, 60),
+    (Format::Q5_K, 512, 512, 60),
+    (Format::Q6_K, 512, 512, 60),
+    (Format::IQ4_NL, 512, 512, 60),
+    (Format::IQ4_XS, 512, 512, 60),
+    (Format::MXFP4, 512, 512, 60),
+    (Format::F16, 512, 512, 60),
+    (Format::F32, 512, 512, 60),
     // Formats without a packed kernel.
-    (Format::IQ2_XS, 640, 2048, 18),
-    (Format::IQ3_S, 640, 2048, 18),
+    (Format::IQ2_XS, 512, 512, 60),
+    (Format::IQ3_S, 512, 512, 60),
 ];
 
-const ROWS: [usize; 6] = [1, 4, 8, 16, 128, 512];
+const ROWS: [usize; 6] = [1, 4, 8, 16, 96, 512];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

@@ -3,6 +3,9 @@
 //! Sixteen output rows form a group; inside it the columns follow each other, sixteen numbers each.
 //! Products are accumulated column by column, each in one fused step, in parts of [`BLOCK`] columns that start from
 //! zero and are added to the total in order: one fixed order, with less error than a single chain.
+//!
+//! **What bounds it.** One row: reading the weights. Many rows: one fused step for each lane and column, 8 multiply-adds an
+//! instruction with AVX2 and 16 with AVX-512, two instructions a cycle; `examples/matmul.rs` measures it.
 
 use super::packed::{BLOCK, Lanes};
 use crate::cpu::pool::{STRIP, Strip};

@@ -1,4 +1,5 @@
-//! A group of packed rows unpacked to bytes, which many activation rows then share; and the portable kernel.
+//! A group of packed rows unpacked to bytes, which many activation rows then share; and the portable kernel. That one is
+//! for machines without vector kernels and for checking those: it is bound by what the compiler makes of its loops.
 //!
 //! **The arithmetic that every kernel does.** For an output (lane, row), over the spans of the weight in order, each
 //! 32 columns, or 16 for Q2_K, Q3_K and Q6_K:

@@ -4,6 +4,15 @@
 //! cannot overflow are added up before they are widened to 32. Eight-bit weights would overflow at once: they enter as
 //! magnitudes, with their signs moved to the activations.
 //! The arithmetic is the panel module's.
+//!
+//! **What bounds it.** One row: reading the packed weights, once; in a loop over weights that fit no cache that is the
+//! memory's rate. Many rows: the three vector ports (four on Zen). A block of 32 columns of eight rows costs 256
+//! multiply-adds in 8 `vpmaddubsw` and, with values of four bits, 7 adds of 16 bits, one widening, one add of 32 bits and three
+//! floating-point steps; values of eight bits need a sign, a widening and an add for every quad instead. On one
+//! thread of a 4.1 GHz Xeon with AVX-512 (Sapphire Rapids), `vpmaddubsw` and add alone reach 185 GMAC/s, with sign and
+//! widening 87; the whole block cannot exceed 157 and 80. Measured, 512 x 512 weights by 96 rows: Q4_K 94, Q4_0 91, Q5_0 90,
+//! MXFP4 87, Q3_K 85, Q6_K 82, Q2_K 73; Q8_0 65, IQ4_NL 66. To repeat: `cargo run --release -p andante-compute
+//! --example matmul -- 1 avx2`, on an idle machine.
 
 use super::input::Input;
 use super::layout::{Layout, for_layout};
