@@ -459,3 +459,6 @@ fn sized<T: Clone + Default>(values: &mut Vec<T>, len: usize) -> &mut [T] {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
