@@ -42,6 +42,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         &[],
     )?;
     step("mutants", || crate::mutants::run(root))?;
+    if crate::callgrind::is_available() {
+        step("callgrind", || crate::callgrind::run(root, false))?;
+    }
     let target = root.join("target/loom");
     cargo(
         root,

@@ -1,7 +1,9 @@
 //! Repository chores: `cargo xtask ci` is the one test command, for people and for CI.
 #![forbid(unsafe_code)]
 
+mod bench_peers;
 mod bench_stalls;
+mod callgrind;
 mod ci;
 mod mutants;
 mod peers;
@@ -16,8 +18,14 @@ const USAGE: &str = "usage: cargo xtask <command>
   ci      format, clippy, tidy, all tests, mutants, loom, docs: what must pass before a change lands
   tidy    only the repository's own rules
   mutants takes each safeguard of the scheduler away and asks that its test fails
+  callgrind [--record]
+          counts the instructions of the main kernels under valgrind and compares with the counts that are kept
   soak [LOGS]
           random event logs of the scheduler, a million unless told otherwise
+  bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]
+          installs llama.cpp and ik_llama.cpp, measures both and andante by turns on the same files, writes the
+          ratios into docs/performance.md; --quick measures little and writes nothing; --busy measures what
+          generation loses to another process on one of the cores; --python takes one that has the packages
   bench-stalls [--rounds N] [--sessions N] [--threads N] [--long TOKENS]
           builds llama-server and andante, probes both by turns, prints the ratios that are to hold
 ";
@@ -30,6 +38,10 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(&root()),
         Some("mutants") => mutants::run(&root()),
         Some("soak") => soak::run(&root(), args.get(1).map(String::as_str)),
+        Some("callgrind") => {
+            callgrind::run(&root(), args.get(1).is_some_and(|arg| arg == "--record"))
+        }
+        Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {
             eprint!("{USAGE}");

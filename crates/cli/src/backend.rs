@@ -1,6 +1,7 @@
 //! The choice of a backend: the only place that knows which ones this program was built with.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use andante_compute::{CpuBackend, CpuConfig, KvType};
 use andante_gguf::GgufFile;
@@ -26,11 +27,14 @@ pub(crate) struct Loaded {
     pub(crate) model: Box<dyn Model>,
     /// The model's name for clients: its file name without the ending.
     pub(crate) name: String,
+    /// How long it took, a download not counted.
+    pub(crate) load_time: Duration,
 }
 
 /// Fetches the model if need be and loads it, with a progress bar.
 pub(crate) fn load(args: &ModelArgs, precision: Precision) -> Result<Loaded> {
     let path = Store::from_environment()?.fetch(&args.model)?;
+    let start = Instant::now();
     let file = open(&path)?;
     let reference = precision == Precision::Reference;
     let kv_type = match args.kv_type {
@@ -54,7 +58,12 @@ pub(crate) fn load(args: &ModelArgs, precision: Precision) -> Result<Loaded> {
     let name = path
         .file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Ok(Loaded { file, model, name })
+    Ok(Loaded {
+        file,
+        model,
+        name,
+        load_time: start.elapsed(),
+    })
 }
 
 /// Opens a model file; its errors name it.

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod inspect;
 pub(crate) mod logits;
+pub(crate) mod perplexity;
 pub(crate) mod probe;
 pub(crate) mod pull;
 pub(crate) mod quantize;

@@ -6,11 +6,13 @@
 mod args;
 mod backend;
 mod commands;
+mod footprint;
 mod models;
 mod output;
 mod plot;
 mod progress;
 mod session;
+mod statistics;
 mod trace;
 
 use std::process::ExitCode;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Perplexity(args) => commands::perplexity::run(&args),
         Command::Simulate(args) => commands::simulate::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
         Command::Quantize(args) => commands::quantize::run(&args),

@@ -1,14 +1,13 @@
 //! A model with its engine: what `serve` and `run` start and end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use andante_engine::{
-    EngineConfig, EngineHandle, EngineThread, Mode, Profile, Shutdown, TextStack,
-};
+use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TextStack};
 use andante_text::{ChatTemplate, Tokenizer};
 use anyhow::{Context, Result};
 
-use crate::args::{self, EngineArgs, MaxStall, ModelArgs};
+use crate::args::{EngineArgs, MaxStall, ModelArgs};
 use crate::backend::{self, Precision};
 
 /// The longest context that is reserved unless the user asks for more.
@@ -22,6 +21,8 @@ pub(crate) struct Session {
     pub(crate) handle: EngineHandle,
     /// The model's name for clients.
     pub(crate) name: String,
+    /// How long loading the model took.
+    pub(crate) load_time: Duration,
     thread: EngineThread,
 }
 
@@ -48,6 +49,7 @@ pub(crate) fn start(
     Ok(Session {
         handle,
         name: loaded.name,
+        load_time: loaded.load_time,
         thread,
     })
 }
@@ -57,11 +59,7 @@ fn config(args: &EngineArgs, trained: u32) -> EngineConfig {
         sessions: args.sessions,
         context: args.ctx.unwrap_or(trained.min(DEFAULT_CONTEXT)),
         max_active: args.max_active.unwrap_or(args.sessions),
-        profile: match args.profile {
-            args::Profile::Interactive => Profile::Interactive,
-            args::Profile::Batch => Profile::Batch,
-            args::Profile::Strict => Profile::Strict,
-        },
+        profile: args.profile.into(),
         max_stall_ms: match args.max_stall_ms {
             MaxStall::Auto => AUTO_STALL_MS,
             MaxStall::Ms(ms) => ms,
@@ -71,10 +69,7 @@ fn config(args: &EngineArgs, trained: u32) -> EngineConfig {
         max_idle_step_ms: args.max_idle_ms,
         prefill_chunk: args.prefill_chunk,
         mixed_prefill_tokens: args.mixed_prefill_quantum,
-        mode: match args.mode {
-            args::Mode::Mix => Mode::Mix,
-            args::Mode::HandOff => Mode::HandOff,
-        },
+        mode: args.mode.into(),
         max_queue: args.max_queue,
         ..EngineConfig::default()
     }

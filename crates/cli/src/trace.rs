@@ -11,6 +11,8 @@ use jiff::civil::DateTime;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::args::LoadArgs;
+
 /// Tokens of a prompt that one of its hash ids stands for.
 const HASH_BLOCK: u32 = 512;
 
@@ -152,6 +154,20 @@ pub(crate) fn parse(text: &str, limit: usize) -> Result<Vec<Request>, TraceError
         return Err(TraceError::Empty);
     }
     Ok(requests)
+}
+
+/// The requests that shall come, at the times they shall come.
+pub(crate) fn select(mut requests: Vec<Request>, load: &LoadArgs) -> Vec<Request> {
+    requests.truncate(load.limit.unwrap_or(usize::MAX));
+    requests.retain(|request| {
+        load.max_prompt
+            .is_none_or(|most| request.prompt.len() <= most)
+    });
+    for request in &mut requests {
+        // Rounded down; a cast saturates.
+        request.arrival_us = (request.arrival_us as f64 * load.time_scale) as u64;
+    }
+    requests
 }
 
 fn parse_csv(line: &str) -> Result<(i64, Prompt, u32), Fault> {

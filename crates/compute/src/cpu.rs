@@ -7,6 +7,7 @@ mod kv;
 mod matmul;
 mod memory;
 mod ops;
+mod peak;
 mod pool;
 mod rotation;
 mod simd;
@@ -14,6 +15,7 @@ mod simd;
 pub use isa::{Isa, Level};
 pub use kv::{CpuKv, KvType};
 pub use memory::CpuBuffer;
+pub use peak::Peak;
 
 use crate::ComputeError;
 use andante_gguf::Tensor;
@@ -34,6 +36,13 @@ pub struct CpuConfig {
     pub reference: bool,
     /// Instructions to use; the best the machine has when `None`.
     pub isa: Option<Isa>,
+}
+
+impl CpuConfig {
+    fn thread_count(&self) -> usize {
+        self.threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
 }
 
 impl Default for CpuConfig {
@@ -65,12 +74,9 @@ impl CpuBackend {
     /// # Errors
     /// [`ComputeError::Thread`] when the system gives none.
     pub fn new(config: CpuConfig) -> Result<Self, ComputeError> {
-        let threads = config
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         Ok(Self {
             isa: config.isa.unwrap_or_else(Isa::detect),
-            pool: Pool::new(threads)?,
+            pool: Pool::new(config.thread_count())?,
             kv_type: if config.reference {
                 KvType::F32
             } else {

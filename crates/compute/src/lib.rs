@@ -14,6 +14,6 @@ pub use backend::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, ExpertWeights, ExpertsSpec, Gating, KvShape,
 };
 pub use batch::{Batch, BatchSequence, Logits};
-pub use cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level};
+pub use cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level, Peak};
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

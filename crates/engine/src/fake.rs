@@ -51,6 +51,7 @@ impl FakeModel {
                 heads: 1,
                 kv_heads: 1,
                 head_dim: 1,
+                windows: vec![None],
                 parameters: 1,
                 weight_bytes: 1,
                 backend: "none".into(),

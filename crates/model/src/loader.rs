@@ -36,6 +36,7 @@ pub fn load<B: Backend>(
         heads: spec.heads,
         kv_heads: spec.kv_heads,
         head_dim: spec.head_dim,
+        windows: spec.layers.iter().map(|layer| layer.window).collect(),
         parameters: tensors(file).map(|t| t.shape.iter().product::<u64>()).sum(),
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),

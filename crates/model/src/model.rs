@@ -61,6 +61,8 @@ pub struct ModelInfo {
     pub kv_heads: usize,
     /// Width of one head.
     pub head_dim: usize,
+    /// How far back each layer's attention reaches, in tokens; `None` is to the beginning.
+    pub windows: Vec<Option<u32>>,
     /// Number of weights, a tied output matrix counted once.
     pub parameters: u64,
     /// Bytes of all weights as stored in the file.

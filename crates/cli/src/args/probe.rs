@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::{LoadArgs, SloArgs};
+
 /// Options of `probe`.
 #[derive(Args, Debug)]
 pub(crate) struct ProbeArgs {
@@ -73,21 +75,10 @@ pub(crate) struct TraceArgs {
     /// Trace of requests to send: the CSV and JSONL forms that `simulate` reads
     #[arg(long, value_name = "FILE", conflicts_with = "tenants")]
     pub(crate) trace: Option<PathBuf>,
-    /// Factor on the times between requests; 0.5 sends twice as fast
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_scale)]
-    pub(crate) time_scale: f64,
-    /// Only this many requests of the trace
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    /// Leave out requests with longer prompts
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) max_prompt: Option<u32>,
-    /// Goodput counts answers whose first token came within this time and whose longest gap is within --good-gap-ms
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
-    pub(crate) good_ttft_ms: u32,
-    /// See --good-ttft-ms
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    pub(crate) good_gap_ms: u32,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) slo: SloArgs,
 }
 
 /// Tenants (header x-tenant) that keep the server busy, the first of them greedier than the others.
@@ -112,11 +103,4 @@ pub(crate) struct TenantArgs {
     /// Answer tokens of each request
     #[arg(long, value_name = "TOKENS", default_value_t = 40)]
     pub(crate) answer: u32,
-}
-
-fn parse_scale(text: &str) -> Result<f64, String> {
-    let scale = text.parse().ok();
-    scale
-        .filter(|scale: &f64| scale.is_finite() && *scale >= 0.0)
-        .ok_or_else(|| "give a number that is not negative".to_owned())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::Mode;
+use super::{LoadArgs, Mode, SloArgs};
 use crate::commands::simulate::policy::Choice;
 
 /// Options of `simulate`.
@@ -20,12 +20,6 @@ pub(crate) struct SimulateArgs {
     /// Repeat the recorded run of a scheduling log and compare every plan, even if policies are given
     #[arg(long)]
     pub(crate) replay: bool,
-    /// Longest wait for a first token, in milliseconds, that is still good
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
-    pub(crate) slo_ttft_ms: u32,
-    /// Longest time between two tokens, in milliseconds, that is still good
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    pub(crate) slo_gap_ms: u32,
     /// Ours: write the scheduling log of its last run into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -38,24 +32,11 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
     #[command(flatten)]
+    pub(crate) slo: SloArgs,
+    #[command(flatten)]
     pub(crate) machine: MachineArgs,
     #[command(flatten)]
     pub(crate) scheduler: SchedulerArgs,
-}
-
-/// Which of the trace's requests come, and when.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Load")]
-pub(crate) struct LoadArgs {
-    /// Only the first requests
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    /// Leave out prompts of more tokens
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) max_prompt: Option<u32>,
-    /// Stretch the time between arrivals; below 1 the load is higher
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_scale)]
-    pub(crate) time_scale: f64,
 }
 
 /// What a step costs.
@@ -129,9 +110,12 @@ pub(crate) enum Profile {
     Strict,
 }
 
-fn parse_scale(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|scale| (1e-6..=1e6).contains(scale))
-        .ok_or_else(|| "give a number from 0.000001 to 1000000".to_owned())
+impl From<Profile> for andante_sched::Profile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Interactive => Self::Interactive,
+            Profile::Batch => Self::Batch,
+            Profile::Strict => Self::Strict,
+        }
+    }
 }

@@ -1,14 +1,19 @@
-//! `andante bench`: speed of prompts and of generation, in the columns of llama-bench.
+//! `andante bench`: speed of prompts and of generation, in the columns of llama-bench, beside what the machine allows.
+
+mod ceiling;
 
 use std::time::{Duration, Instant};
 
+use andante_compute::{CpuConfig, Peak};
 use andante_model::{Batch, Limits, Model};
 use anyhow::Result;
 
 use crate::args::BenchArgs;
 use crate::backend::{self, Loaded, Precision};
+use crate::footprint;
 use crate::output::print;
 use crate::progress;
+use ceiling::{Ceiling, Demand};
 
 /// Rows of a prompt's forward pass.
 const CHUNK: u32 = 512;
@@ -68,6 +73,15 @@ impl Case {
 /// Measures every combination and prints one line for each.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let cases = cases(args);
+    let peak = if args.no_ceiling {
+        None
+    } else {
+        Some(Peak::measure(&CpuConfig {
+            threads: args.model.threads,
+            ..CpuConfig::default()
+        })?)
+    };
+    let own_peak = footprint::restart_peak();
     let mut loaded = backend::load(&args.model, Precision::Fast)?;
     let layout = loaded.model.kv_layout();
     let most = |size: fn(Case) -> u32| cases.iter().map(|case| size(*case)).max().unwrap_or(1);
@@ -78,16 +92,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         batch_tokens: rows,
         logit_rows: most(Case::sequences),
     })?;
-    if !args.json {
-        print(format_args!(
-            "| model | size | params | backend | test | t/s |\n| --- | ---: | ---: | --- | ---: | ---: |\n"
-        ))?;
-    }
+    head(&loaded, peak.as_ref(), args.json)?;
+    let demand = Demand::of(&loaded.file, loaded.model.as_ref());
     for case in cases {
         let rates = measure(loaded.model.as_mut(), case, args.repetitions)?;
-        report(&loaded, case, &rates, args.json)?;
+        let ceiling = peak.as_ref().map(|peak| demand.ceiling(case, peak));
+        report(&loaded, case, &rates, ceiling, args.json)?;
     }
-    Ok(())
+    match footprint::peak_bytes().filter(|_| own_peak) {
+        Some(bytes) if args.json => print(format_args!("{{\"peak_bytes\":{bytes}}}\n")),
+        Some(bytes) => print(format_args!("\npeak memory {:.1} MiB\n", mib(bytes))),
+        None => Ok(()),
+    }
 }
 
 fn cases(args: &BenchArgs) -> Vec<Case> {
@@ -123,27 +139,82 @@ fn measure(model: &mut dyn Model, case: Case, repetitions: u32) -> Result<Vec<f6
     Ok(rates)
 }
 
-fn report(loaded: &Loaded, case: Case, rates: &[f64], json: bool) -> Result<()> {
+/// What was measured before the tests, and the table's head.
+fn head(loaded: &Loaded, peak: Option<&Peak>, json: bool) -> Result<()> {
+    let load_s = loaded.load_time.as_secs_f64();
+    if json {
+        let mut line = serde_json::json!({ "model": loaded.name, "load_s": load_s });
+        if let Some(peak) = peak {
+            line["threads"] = peak.threads.into();
+            line["isa"] = peak.isa.to_string().into();
+            line["read_bytes_per_s"] = peak.read_bytes_per_s.into();
+            line["int8_macs_per_s"] = peak.int8_macs_per_s.into();
+            line["float_macs_per_s"] = peak.float_macs_per_s.into();
+        }
+        return print(format_args!("{line}\n"));
+    }
+    if let Some(peak) = peak {
+        print(format_args!(
+            "machine, {} threads: reads {:.1} GB/s; multiplies and adds {:.0} G int8/s ({}), {:.0} G f32/s\n",
+            peak.threads,
+            peak.read_bytes_per_s / 1e9,
+            peak.int8_macs_per_s / 1e9,
+            peak.isa,
+            peak.float_macs_per_s / 1e9
+        ))?;
+    }
+    print(format_args!(
+        "loaded in {load_s:.3} s\n\n\
+         | model | size | params | backend | test | t/s | ceiling t/s | reached | limit |\n\
+         | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | --- |\n"
+    ))
+}
+
+fn report(
+    loaded: &Loaded,
+    case: Case,
+    rates: &[f64],
+    ceiling: Option<Ceiling>,
+    json: bool,
+) -> Result<()> {
     let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
     let variance =
         rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / rates.len().max(1) as f64;
     let (info, name) = (loaded.model.info(), case.name());
     if json {
-        let model = &loaded.name;
-        return print(format_args!(
-            "{{\"model\":{model:?},\"test\":{name:?},\"tokens_per_s\":{rates:?}}}\n"
-        ));
+        let mut line =
+            serde_json::json!({ "model": loaded.name, "test": name, "tokens_per_s": rates });
+        if let Some(ceiling) = ceiling {
+            line["ceiling_tokens_per_s"] = ceiling.tokens_per_s.into();
+            line["bytes_per_token"] = ceiling.bytes_per_token.into();
+            line["limit"] = ceiling.limit().into();
+        }
+        return print(format_args!("{line}\n"));
     }
-    let (mib, millions) = (
-        info.weight_bytes as f64 / f64::from(1 << 20),
-        info.parameters as f64 / 1e6,
+    let beside = ceiling.map_or_else(
+        || " | |".to_owned(),
+        |ceiling| {
+            format!(
+                "{:.1} | {:.0} % | {}, {:.2} MB a token",
+                ceiling.tokens_per_s,
+                100.0 * mean / ceiling.tokens_per_s,
+                ceiling.limit(),
+                ceiling.bytes_per_token / 1e6
+            )
+        },
     );
     print(format_args!(
-        "| {} | {mib:.2} MiB | {millions:.2} M | {} | {name} | {mean:.2} ± {:.2} |\n",
+        "| {} | {:.2} MiB | {:.2} M | {} | {name} | {mean:.2} ± {:.2} | {beside} |\n",
         loaded.name,
+        mib(info.weight_bytes),
+        info.parameters as f64 / 1e6,
         info.backend,
         variance.sqrt()
     ))
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// Sequences side by side in KV memory; the measured part is computed over again each time.

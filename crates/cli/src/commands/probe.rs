@@ -116,19 +116,22 @@ fn stalls(target: &mut Target, args: &ProbeArgs) -> Result<Report> {
 fn open_loop(target: &mut Target, args: &ProbeArgs, path: &Path) -> Result<Report> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let requests = trace::parse(&text, usize::MAX)
+    let load = &args.trace.load;
+    let requests = trace::parse(&text, load.limit.unwrap_or(usize::MAX))
         .with_context(|| format!("{} is no trace", path.display()))?;
+    let requests = trace::select(requests, load);
     let timeout = Duration::from_secs(args.timeout_s);
-    let sent = open_loop::run(target, &requests, &args.trace, timeout)?;
-    let load = open_loop::Load::of(&sent, &args.trace);
+    let sent = open_loop::run(target, &requests, timeout)?;
+    let time_scale = load.time_scale;
+    let load = open_loop::Load::of(&sent, args.trace.slo);
     let svg = args
         .svg
         .is_some()
         .then(|| open_loop::figure(&sent))
         .transpose()?;
     Ok(Report {
-        json: json!({"mode": "trace", "time_scale": args.trace.time_scale, "load": load}),
-        text: load.table(&args.trace),
+        json: json!({"mode": "trace", "time_scale": time_scale, "load": load}),
+        text: load.table(args.trace.slo),
         svg,
         void: load.void(),
     })

@@ -1,19 +1,30 @@
 //! `andante run`: one answer, or a conversation, in the terminal.
 
+use std::fmt::Arguments;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Instant;
 
 use andante_engine::{Event, PromptInput, Request, Sampling};
 use andante_text::{ChatRequest, Message, Role};
 use anyhow::{Context, Result, bail};
 
 use crate::args::RunArgs;
+use crate::footprint;
 use crate::output::print;
 use crate::session::{self, Session};
 
 /// Answers the prompt of the command line, or every line of standard input with the conversation so far.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let start = Instant::now();
     let session = session::start(&args.model, &args.engine, |_| {})?;
+    if args.verbose {
+        note(format_args!(
+            "loaded in {:.3} s",
+            session.load_time.as_secs_f64()
+        ));
+    }
     let mut talk = Talk {
+        asked: start,
         session: &session,
         args,
         messages: Vec::new(),
@@ -25,13 +36,31 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         Some(prompt) => talk.turn(prompt)?,
         None => talk.converse()?,
     }
+    if args.verbose
+        && let Some(bytes) = footprint::peak_bytes()
+    {
+        note(format_args!(
+            "peak memory {:.1} MiB",
+            bytes as f64 / f64::from(1 << 20)
+        ));
+    }
     session.finish()
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "standard output holds the answer alone"
+)]
+fn note(text: Arguments<'_>) {
+    eprintln!("{text}");
 }
 
 struct Talk<'a> {
     session: &'a Session,
     args: &'a RunArgs,
     messages: Vec<Message>,
+    /// When the question was asked; the first one, when the program started.
+    asked: Instant,
 }
 
 impl Talk<'_> {
@@ -45,6 +74,7 @@ impl Talk<'_> {
                 return Ok(());
             }
             if !line.trim().is_empty() {
+                self.asked = Instant::now();
                 self.turn(line.trim_end())?;
             }
         }
@@ -54,9 +84,12 @@ impl Talk<'_> {
         let request = self.request(text)?;
         let mut events = self.session.handle.submit(request)?;
         let mut answer = String::new();
+        let (mut tokens, mut first) = (0_u32, None);
         while let Some(event) = events.recv_blocking() {
             match event {
                 Event::Token(delta) => {
+                    first.get_or_insert_with(Instant::now);
+                    tokens += 1;
                     print(format_args!("{}", delta.text))?;
                     answer += &delta.text;
                 }
@@ -66,6 +99,14 @@ impl Talk<'_> {
         }
         print(format_args!("\n"))?;
         io::stdout().flush()?;
+        if let Some(first) = first.filter(|_| self.args.verbose) {
+            let seconds = first.elapsed().as_secs_f64();
+            note(format_args!(
+                "first token after {:.3} s, {:.1} tokens/s after it",
+                (first - self.asked).as_secs_f64(),
+                f64::from(tokens.saturating_sub(1)) / seconds
+            ));
+        }
         self.messages.push(Message::new(Role::Assistant, &answer));
         Ok(())
     }

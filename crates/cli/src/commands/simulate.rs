@@ -9,12 +9,10 @@ mod world;
 
 use std::fs;
 
-use andante_sched::{
-    Config, CostModel, LOG_MAGIC, Mode as StepMode, Profile as SchedProfile, Replayed,
-};
+use andante_sched::{Config, CostModel, LOG_MAGIC, Replayed};
 use anyhow::{Context, Result, bail};
 
-use crate::args::{Mode, Profile, SchedulerArgs, SimulateArgs};
+use crate::args::{Profile, SchedulerArgs, SimulateArgs};
 use crate::output::print;
 use crate::trace::{self, Request};
 use policy::{Choice, Fixed, Kind};
@@ -70,7 +68,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         choices => choices,
     };
     if !choices.is_empty() {
-        let requests = load(requests, args);
+        let requests = trace::select(requests, &args.load);
         if requests.is_empty() {
             bail!("{path}: no request is left to simulate");
         }
@@ -101,21 +99,6 @@ fn tell_replay(args: &SimulateArgs, replayed: &Replayed) -> Result<()> {
         ))?;
     }
     print(format_args!("\n"))
-}
-
-/// The requests that shall come, at the times they shall come.
-fn load(mut requests: Vec<Request>, args: &SimulateArgs) -> Vec<Request> {
-    let load = &args.load;
-    requests.truncate(load.limit.unwrap_or(usize::MAX));
-    requests.retain(|request| {
-        load.max_prompt
-            .is_none_or(|most| request.prompt.len() <= most)
-    });
-    for request in &mut requests {
-        // Rounded down; a cast saturates.
-        request.arrival_us = (request.arrival_us as f64 * load.time_scale) as u64;
-    }
-    requests
 }
 
 fn machine(args: &SimulateArgs) -> Result<Machine> {
@@ -196,38 +179,29 @@ fn configuration(
             longest * u64::from(BLOCK_TOKENS)
         );
     };
-    let mode = match args.mode {
-        Mode::Mix => StepMode::Mix,
-        Mode::HandOff => StepMode::HandOff,
-    };
-    let profile = match args.profile {
-        Profile::Interactive => SchedProfile::Interactive,
-        Profile::Batch => SchedProfile::Batch,
-        Profile::Strict => SchedProfile::Strict,
-    };
-    let base = Config::new(args.slots, blocks, BLOCK_TOKENS).with_mode(mode);
+    let base = Config::new(args.slots, blocks, BLOCK_TOKENS).with_mode(args.mode.into());
     let config = Config {
         max_queue: u32::MAX,
         t_stall_us: u64::from(stall_ms) * 1000,
         t_idle_us: u64::from(args.max_idle_ms) * 1000,
         q_min: args.min_chunk,
         q_max: args.prefill_chunk,
-        prefill_share_permille: match args.decode_share {
-            Some(0) => None,
-            Some(percent) => Some(1000 - 10 * percent),
-            None => base.prefill_share_permille,
-        },
         cost: cost.unwrap_or(base.cost),
         fixed_cost: cost.is_some(),
         ..base
     };
-    Ok(config.with_profile(profile))
+    let config = config.with_profile(args.profile.into());
+    // What is asked for stands above what the profile would make of it, as in the engine.
+    Ok(match args.decode_share {
+        Some(percent) => config.with_decode_share(10 * percent),
+        None => config,
+    })
 }
 
 fn report(args: &SimulateArgs, runs: &[(String, Run)]) -> Result<()> {
     let slo = Slo {
-        ttft_us: u64::from(args.slo_ttft_ms) * 1000,
-        gap_us: u64::from(args.slo_gap_ms) * 1000,
+        ttft_us: u64::from(args.slo.slo_ttft_ms) * 1000,
+        gap_us: u64::from(args.slo.slo_gap_ms) * 1000,
     };
     let summaries: Vec<Summary> = runs
         .iter()

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use crate::statistics;
+
 /// A stretch of the probe's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
@@ -29,16 +31,11 @@ pub(super) fn gaps_ms(tokens: &[Instant], window: Window) -> Vec<f64> {
         .collect()
 }
 
-/// The smallest value that at least `part` of all values do not exceed (nearest rank); 0 without values.
-pub(super) fn percentile(values: &[f64], part: f64) -> f64 {
+/// The nearest-rank percentile; 0 without values.
+pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
-    let rank = (part * values.len() as f64).ceil() as usize;
-    let last = values.len().saturating_sub(1);
-    values
-        .get(rank.saturating_sub(1).min(last))
-        .copied()
-        .unwrap_or(0.0)
+    statistics::percentile(&values, percent).unwrap_or(0.0)
 }
 
 /// The middle value, or the mean of the two in the middle; 0 without values.

@@ -12,12 +12,10 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::metrics::{Window, gaps_ms, longest, percentile};
 use super::target::Target;
-use crate::args::TraceArgs;
+use crate::args::SloArgs;
 use crate::plot::{self, Points, Scale, Titles};
+use crate::statistics::LENGTHS;
 use crate::trace::Request;
-
-/// Upper ends of the groups of prompt lengths; the last one has none.
-const LENGTHS: [u32; 4] = [256, 1024, 4096, 16_384];
 
 /// A request sent later than this after its time counts as late.
 const LATE_MS: f64 = 20.0;
@@ -75,25 +73,14 @@ pub(super) struct Load {
 pub(super) fn run(
     target: &mut Target,
     requests: &[Request],
-    args: &TraceArgs,
     timeout: Duration,
 ) -> Result<Vec<Sent>> {
-    let fits = |request: &&Request| {
-        args.max_prompt
-            .is_none_or(|most| request.prompt.len() <= most)
-    };
-    let chosen: Vec<_> = requests
-        .iter()
-        .filter(fits)
-        .take(args.limit.unwrap_or(usize::MAX))
-        .collect();
-    let first_us = chosen.first().map_or(0, |request| request.arrival_us);
+    let first_us = requests.first().map_or(0, |request| request.arrival_us);
     // Some time to make the first prompts.
     let start = Instant::now() + Duration::from_millis(100);
     let mut running = Vec::new();
-    for request in chosen {
-        let after_us = (request.arrival_us - first_us) as f64 * args.time_scale;
-        let due = start + Duration::from_secs_f64(after_us / 1e6);
+    for request in requests {
+        let due = start + Duration::from_micros(request.arrival_us - first_us);
         let body = target.body(request.prompt.len(), request.answer);
         thread::sleep(due.saturating_duration_since(Instant::now()));
         running.push((
@@ -116,7 +103,7 @@ pub(super) fn run(
 }
 
 impl Load {
-    pub(super) fn of(sent: &[Sent], args: &TraceArgs) -> Self {
+    pub(super) fn of(sent: &[Sent], slo: SloArgs) -> Self {
         let complete = |sent: &&Sent| sent.answer.failure.is_none() && !sent.answer.stopped;
         let answered: Vec<_> = sent.iter().filter(complete).collect();
         let mut failures = BTreeMap::new();
@@ -128,8 +115,8 @@ impl Load {
         let stalls: Vec<_> = gaps.iter().map(|gaps| longest(gaps)).collect();
         let good = answered.iter().zip(&stalls).filter(|(sent, stall)| {
             let ttft_ms = sent.answer.ttft_s().map(|seconds| seconds * 1000.0);
-            ttft_ms.is_some_and(|ms| ms <= f64::from(args.good_ttft_ms))
-                && **stall <= f64::from(args.good_gap_ms)
+            ttft_ms.is_some_and(|ms| ms <= f64::from(slo.slo_ttft_ms))
+                && **stall <= f64::from(slo.slo_gap_ms)
         });
         let good = good.count();
         let start = sent.iter().map(|sent| sent.due).min();
@@ -149,10 +136,10 @@ impl Load {
             latest_ms: longest(&late),
             seconds,
             waits: waits(&answered),
-            gap_p50_ms: percentile(&pooled, 0.5),
-            gap_p99_ms: percentile(&pooled, 0.99),
-            longest_gap_p50_ms: percentile(&stalls, 0.5),
-            longest_gap_p99_ms: percentile(&stalls, 0.99),
+            gap_p50_ms: percentile(&pooled, 50),
+            gap_p99_ms: percentile(&pooled, 99),
+            longest_gap_p50_ms: percentile(&stalls, 50),
+            longest_gap_p99_ms: percentile(&stalls, 99),
             longest_gap_ms: longest(&stalls),
             good,
             goodput_per_s: good as f64 / seconds,
@@ -174,7 +161,7 @@ impl Load {
         })
     }
 
-    pub(super) fn table(&self, args: &TraceArgs) -> String {
+    pub(super) fn table(&self, slo: SloArgs) -> String {
         let mut text = format!(
             "{} requests in {:.1} s: {} answered, {} unfinished, {} failed; {} sent over {LATE_MS} ms late (latest {:.1} ms)\n\n\
              | prompt tokens | answered | first token p50 s | p90 s | p99 s |\n| --- | ---: | ---: | ---: | ---: |\n",
@@ -206,8 +193,8 @@ impl Load {
             self.longest_gap_p50_ms,
             self.longest_gap_p99_ms,
             self.longest_gap_ms,
-            args.good_ttft_ms,
-            args.good_gap_ms,
+            slo.slo_ttft_ms,
+            slo.slo_gap_ms,
             self.good,
             self.requests,
             self.goodput_per_s,
@@ -239,15 +226,15 @@ impl Sent {
 /// Waiting times by prompt length; groups without an answer are left out.
 fn waits(answered: &[&Sent]) -> Vec<Wait> {
     let group = |sent: &Sent| LENGTHS.partition_point(|most| *most < sent.prompt);
-    let groups = (0..=LENGTHS.len()).map(|index| {
+    let groups = LENGTHS.iter().enumerate().map(|(index, &most)| {
         let members = answered.iter().filter(|sent| group(sent) == index);
         let ttft_s: Vec<_> = members.filter_map(|sent| sent.answer.ttft_s()).collect();
         Wait {
-            up_to: LENGTHS.get(index).copied(),
+            up_to: (most < u32::MAX).then_some(most),
             requests: ttft_s.len(),
-            ttft_p50_s: percentile(&ttft_s, 0.5),
-            ttft_p90_s: percentile(&ttft_s, 0.9),
-            ttft_p99_s: percentile(&ttft_s, 0.99),
+            ttft_p50_s: percentile(&ttft_s, 50),
+            ttft_p90_s: percentile(&ttft_s, 90),
+            ttft_p99_s: percentile(&ttft_s, 99),
         }
     });
     groups.filter(|wait| wait.requests > 0).collect()

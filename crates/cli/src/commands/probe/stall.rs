@@ -182,8 +182,8 @@ impl Round {
             calm_gap_ms: median(&calm_gaps.concat()),
             longest_gap_ms: longest(&pooled),
             longest_gap_by_victim_ms: gaps.iter().map(|gaps| longest(gaps)).collect(),
-            contended_gap_p50_ms: percentile(&pooled, 0.5),
-            contended_gap_p99_ms: percentile(&pooled, 0.99),
+            contended_gap_p50_ms: percentile(&pooled, 50),
+            contended_gap_p99_ms: percentile(&pooled, 99),
             tokens_by_victim: self
                 .victims
                 .iter()

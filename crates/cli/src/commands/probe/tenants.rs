@@ -266,7 +266,7 @@ impl Run {
             name: name(tenant),
             answered: answered.count(),
             refused: answers.iter().filter(|answer| refused(answer)).count(),
-            ttft_p50_s: percentile(&waits, 0.5),
+            ttft_p50_s: percentile(&waits, 50),
             prompt_tokens,
             generated_tokens,
             weighted_tokens: PROMPT_WEIGHT * prompt_tokens as f64

@@ -6,7 +6,7 @@ use andante_sched::{CostModel, FRACTION_BITS, Fixed};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// A model of 7 or 8 billion weights on a card of A100's class, from first principles; µs.
+/// Round figures of an A100-like dense 7-8B model; µs.
 const A100: Coefficients = Coefficients {
     decode_us: 8000.0,
     prefill_us: 8000.0,

@@ -7,9 +7,7 @@
 use serde::Serialize;
 
 use super::world::Run;
-
-/// Upper ends of the classes of prompt lengths, in tokens.
-pub(crate) const CLASSES: [u32; 4] = [1024, 4096, 16384, u32::MAX];
+use crate::statistics::{LENGTHS, percentile};
 
 /// The bounds of a request that is served well.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +75,7 @@ impl Summary {
             request_max_gap_p50_ms: ms(percentile(&longest, 50)),
             request_max_gap_p99_ms: ms(percentile(&longest, 99)),
             ttft: ttft(run, 0, u32::MAX),
-            ttft_by_length: CLASSES
+            ttft_by_length: LENGTHS
                 .map(|to| ttft(run, std::mem::replace(&mut from, to.saturating_add(1)), to)),
             goodput_percent: 100.0 * good.count() as f64 / run.requests.len().max(1) as f64,
             tokens_per_s: if end_s > 0.0 { tokens / end_s } else { 0.0 },
@@ -106,12 +104,6 @@ fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     values
-}
-
-/// Nearest rank in sorted values.
-pub(crate) fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied()
 }
 
 fn ms(us: Option<u64>) -> Option<f64> {

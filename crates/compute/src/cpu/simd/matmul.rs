@@ -10,6 +10,7 @@ mod avx512;
 mod input;
 #[cfg(target_arch = "x86_64")]
 mod layout;
+pub(crate) mod peak;
 
 use crate::cpu::isa::{Isa, Level};
 use crate::cpu::matmul::{

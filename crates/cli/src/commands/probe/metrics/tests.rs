@@ -27,11 +27,11 @@ fn a_gap_counts_whole_when_it_touches_the_window() {
 #[test]
 fn percentiles_are_values_that_occurred() {
     let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-    assert_eq!(percentile(&values, 0.5), 50.0);
-    assert_eq!(percentile(&values, 0.99), 99.0);
-    assert_eq!(percentile(&values, 1.0), 100.0);
-    assert_eq!(percentile(&[3.0, 1.0, 2.0], 0.99), 3.0);
-    assert_eq!(percentile(&[], 0.5), 0.0);
+    assert_eq!(percentile(&values, 50), 50.0);
+    assert_eq!(percentile(&values, 99), 99.0);
+    assert_eq!(percentile(&values, 100), 100.0);
+    assert_eq!(percentile(&[3.0, 1.0, 2.0], 99), 3.0);
+    assert_eq!(percentile(&[], 50), 0.0);
 }
 
 #[test]

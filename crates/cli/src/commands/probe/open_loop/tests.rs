@@ -42,13 +42,13 @@ fn every_request_is_counted_once() {
     let mut run = vec![
         sent(start, 100, (0, 0), &[1000, 1050, 1100]),
         sent(start, 256, (100, 0), &[2500, 2510]),
-        sent(start, 257, (200, 25), &[500, 700]),
+        sent(start, 1025, (200, 25), &[500, 700]),
         sent(start, 9000, (300, 0), &[]),
         sent(start, 9000, (400, 0), &[5600]),
     ];
     run[3].answer.failure = Some("HTTP 429: full".to_owned());
     run[4].answer.stopped = true;
-    let load = Load::of(&run, &options("x").trace);
+    let load = Load::of(&run, options("x").trace.slo);
     assert_eq!((load.requests, load.answered, load.unfinished), (5, 3, 1));
     assert_eq!(
         load.failures,
@@ -65,7 +65,7 @@ fn every_request_is_counted_once() {
     );
     assert_eq!(
         (load.prompt_tokens_per_s, load.generated_tokens_per_s),
-        (613.0 / 6.0, 7.0 / 6.0)
+        (1381.0 / 6.0, 7.0 / 6.0)
     );
     let wait = |up_to, requests, p50, p99| Wait {
         up_to: Some(up_to),
@@ -76,7 +76,7 @@ fn every_request_is_counted_once() {
     };
     assert_eq!(
         load.waits,
-        [wait(256, 2, 1.0, 2.5), wait(1024, 1, 0.5, 0.5)]
+        [wait(1024, 2, 1.0, 2.5), wait(4096, 1, 0.5, 0.5)]
     );
     // One of five is more than a twentieth.
     assert!(
@@ -84,9 +84,9 @@ fn every_request_is_counted_once() {
             .unwrap()
             .starts_with("1 of 5 requests were sent late")
     );
-    assert!(Load::of(&run[..2], &options("x").trace).void().is_none());
+    assert!(Load::of(&run[..2], options("x").trace.slo).void().is_none());
     assert_eq!(
-        Load::of(&run[3..4], &options("x").trace).void().unwrap(),
+        Load::of(&run[3..4], options("x").trace.slo).void().unwrap(),
         "no request was answered"
     );
 }
@@ -113,14 +113,15 @@ fn requests_do_not_wait_for_earlier_ones() {
                 2023-11-16 18:15:48.0000000,20,2\n\
                 2023-11-16 18:15:49.0000000,30,1\n\
                 2023-11-16 18:15:50.0000000,40,1\n";
-    let requests = trace::parse(text, usize::MAX).unwrap();
     let args = options(&format!(
-        "{base} --time-scale 0.1 --max-prompt 100 --limit 3"
+        "{base} --time-scale 0.1 --max-prompt 100 --limit 4"
     ));
+    let requests = trace::parse(text, usize::MAX).unwrap();
+    let requests = trace::select(requests, &args.trace.load);
     let mut target = Target::open(&args).unwrap();
-    let sent = run(&mut target, &requests, &args.trace, Duration::from_secs(60)).unwrap();
+    let sent = run(&mut target, &requests, Duration::from_secs(60)).unwrap();
     assert_eq!(order.try_iter().skip(1).collect::<Vec<_>>(), [10, 20, 30]);
-    let load = Load::of(&sent, &args.trace);
+    let load = Load::of(&sent, args.trace.slo);
     assert_eq!(
         (load.requests, load.answered, load.failures.len()),
         (3, 3, 0)
@@ -129,6 +130,6 @@ fn requests_do_not_wait_for_earlier_ones() {
     assert_eq!(tokens, [3, 2, 1]);
     // 3 s later in the trace, a tenth of that here.
     assert_eq!(sent[2].due - sent[0].due, Duration::from_millis(300));
-    assert!(load.table(&args.trace).contains("| up to 256 | 3 |"));
+    assert!(load.table(args.trace.slo).contains("| up to 1024 | 3 |"));
     assert!(figure(&sent).unwrap().starts_with("<svg"));
 }

@@ -21,18 +21,6 @@ fn run(requests: &[(u32, &[u64])]) -> Run {
 }
 
 #[test]
-fn percentiles_are_of_nearest_rank() {
-    let values: Vec<u64> = (1..=200).collect();
-    let at = |percent| percentile(&values, percent);
-    assert_eq!(
-        (at(0), at(50), at(99), at(100)),
-        (Some(1), Some(100), Some(198), Some(200))
-    );
-    assert_eq!(percentile(&[7], 99), Some(7));
-    assert_eq!(percentile(&[], 50), None);
-}
-
-#[test]
 fn figures_of_a_run() {
     let run = run(&[
         // Good: at both bounds.
