@@ -31,6 +31,7 @@ struct Fixture {
 #[derive(Deserialize)]
 struct Runs {
     max_divergence: f64,
+    median_divergence: f64,
     ordered_positions: usize,
     prompts: Vec<Prompt>,
 }
@@ -67,6 +68,12 @@ fn check(name: &str, f32_divergence: f64) {
     let file = GgufFile::open(&pull(name)).expect("the model is a GGUF file");
     let exact = &mut fixture.dequantized;
     exact.max_divergence = exact.max_divergence.max(f32_divergence);
+    exact.median_divergence = exact.median_divergence.max(f32_divergence);
+    // Activations rounded to 8 bits turn the least difference into one of their steps: how far the worst of some hundred
+    // positions is off is chance, and differs by a third between instruction sets that are equally right.
+    let rounded = &mut fixture.quantized;
+    rounded.max_divergence *= 1.5;
+    rounded.median_divergence *= 1.5;
     let reference = CpuConfig {
         reference: true,
         kv_type: KvType::F32,
@@ -87,7 +94,6 @@ fn check(name: &str, f32_divergence: f64) {
 }
 
 fn compare(label: &str, runs: &Runs, file: &GgufFile, config: CpuConfig) {
-    let bound = runs.max_divergence;
     let backend = CpuBackend::new(config).expect("a backend");
     let mut model = load(file, backend, &mut |_, _| {}).expect("the model loads");
     let limits = Limits {
@@ -125,13 +131,17 @@ fn compare(label: &str, runs: &Runs, file: &GgufFile, config: CpuConfig) {
         divergences[divergences.len() - 1],
     );
     println!(
-        "{label}: {} positions, divergence median {median:.2e}, max {max:.2e} (bound {:.2e}), order wrong at {wrong} of {ordered}",
+        "{label}: {} positions, divergence median {median:.2e} of {:.2e}, max {max:.2e} of {:.2e}, order wrong at {wrong} of {ordered}",
         divergences.len(),
-        bound
+        runs.median_divergence,
+        runs.max_divergence,
     );
     assert_eq!(ordered, runs.ordered_positions);
     assert_eq!(wrong, 0, "{label}: the ten highest logits in another order");
-    assert!(max <= bound, "{label}: divergence {max}");
+    assert!(
+        max <= runs.max_divergence && median <= runs.median_divergence,
+        "{label}"
+    );
 }
 
 /// Logits of the fixture's rows of a prompt.
