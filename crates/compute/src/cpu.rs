@@ -101,7 +101,7 @@ pub enum CpuWeight {
 }
 
 impl CpuWeight {
-    fn load(tensor: &Tensor<'_>, reference: bool) -> Result<Self, ComputeError> {
+    fn load(pool: &Pool, tensor: &Tensor<'_>, reference: bool) -> Result<Self, ComputeError> {
         // The third dimension is the expert; each one's rows have to be whole strips.
         if let &[_, rows, _, ..] = tensor.shape
             && !rows.is_multiple_of(STRIP as u64)
@@ -115,7 +115,7 @@ impl CpuWeight {
         Ok(if tensor.shape.len() <= 1 {
             Self::Vector(tensor.dequantize())
         } else {
-            Self::Matrix(Matrix::load(tensor, reference)?)
+            Self::Matrix(Matrix::load(pool, tensor, reference)?)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -25,5 +26,24 @@ impl Mapping {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Lets the system take back the memory of these bytes; they are read again when they are touched.
+    pub(crate) fn release(&self, bytes: Range<usize>) {
+        #[cfg(unix)]
+        {
+            // SAFETY: the map is of a file and never written, so nothing but what the file holds can come back.
+            #[expect(
+                unsafe_code,
+                reason = "advice that drops pages is unsafe for maps that were written"
+            )]
+            let result = unsafe {
+                let advice = memmap2::UncheckedAdvice::DontNeed;
+                self.0
+                    .unchecked_advise_range(advice, bytes.start, bytes.len())
+            };
+            // Advice: without it more memory is in use, and nothing is wrong.
+            let _ = result;
+        }
     }
 }

@@ -105,6 +105,13 @@ impl Part {
         }
     }
 
+    /// See [`crate::GgufFile::release`].
+    pub(crate) fn release(&self, index: usize) {
+        if let Bytes::Mapped(mapping) = &self.bytes {
+            mapping.release(self.tensors[index].data.clone());
+        }
+    }
+
     /// An error about the value of metadata `key`.
     pub(crate) fn value_error(&self, key: &str, fault: Fault) -> Error {
         let mut keys = self.metadata.iter().map(|(name, _)| name);

@@ -26,7 +26,6 @@ use crate::cpu::isa::Isa;
 use crate::cpu::pool::{Output, Pool, STRIP, Strip};
 use crate::cpu::simd::matmul as simd;
 use andante_gguf::Tensor;
-use decode::Row;
 use dense::Dense;
 use packed::Packed;
 use std::sync::{Mutex, PoisonError};
@@ -50,7 +49,11 @@ impl Matrix {
     ///
     /// # Errors
     /// [`ComputeError::WeightShape`] when a side is zero.
-    pub(crate) fn load(tensor: &Tensor<'_>, reference: bool) -> Result<Self, ComputeError> {
+    pub(crate) fn load(
+        pool: &Pool,
+        tensor: &Tensor<'_>,
+        reference: bool,
+    ) -> Result<Self, ComputeError> {
         let (rows, cols) = (tensor.rows(), tensor.cols());
         if rows == 0 || cols == 0 {
             let (tensor, rows, cols) = (tensor.name.to_owned(), rows as u64, cols as u64);
@@ -58,18 +61,10 @@ impl Matrix {
         }
         let weights = match Kind::of(tensor.format).filter(|_| !reference) {
             None if reference || tensor.format.block_len() == 1 => {
-                Weights::Dense(Dense::load(tensor, rows, cols, reference))
+                Weights::Dense(Dense::load(pool, tensor, reference))
             }
             None => Weights::Stored(Stored::load(tensor)),
-            Some(kind) => {
-                let mut packed = Packed::new(kind, rows, cols / BLOCK);
-                let mut row = Row::empty();
-                for index in 0..rows {
-                    Row::decode(tensor.format, tensor.row(index), &mut row);
-                    packed.set_row(index, &row);
-                }
-                Weights::Packed(packed)
-            }
+            Some(kind) => Weights::Packed(Packed::load(pool, tensor, kind)),
         };
         Ok(Self {
             rows,

@@ -45,7 +45,7 @@ impl Backend for CpuBackend {
     }
 
     fn weight(&mut self, tensor: &Tensor<'_>) -> Result<CpuWeight, ComputeError> {
-        CpuWeight::load(tensor, self.reference)
+        CpuWeight::load(&self.pool, tensor, self.reference)
     }
 
     fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<CpuKv, ComputeError> {

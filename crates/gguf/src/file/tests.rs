@@ -56,6 +56,12 @@ fn a_file_written_byte_by_byte() {
 fn a_file_of_the_pypi_package() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pypi.gguf");
     let file = GgufFile::open(&path).expect("sound");
+    // What was released can be read again, and the whole of what follows is.
+    for tensor in file.tensors() {
+        let before = tensor.data.to_vec();
+        file.release(tensor.name);
+        assert_eq!(tensor.data, before);
+    }
     let metadata = file.metadata();
     assert_eq!(file.version(), 3);
     assert_eq!(

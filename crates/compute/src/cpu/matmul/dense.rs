@@ -8,7 +8,7 @@
 //! instruction with AVX2 and 16 with AVX-512, two instructions a cycle; `examples/matmul.rs` measures it.
 
 use super::packed::{BLOCK, Lanes};
-use crate::cpu::pool::{STRIP, Strip};
+use crate::cpu::pool::{Pool, STRIP, Strip};
 use andante_gguf::{Format, Tensor};
 use half::{bf16, f16};
 
@@ -38,34 +38,42 @@ pub(crate) enum DenseGroup<'a> {
 }
 
 impl Dense {
-    /// Lays out a tensor; formats other than F16 and BF16 become F32.
-    pub(crate) fn load(tensor: &Tensor<'_>, rows: usize, cols: usize, reference: bool) -> Self {
+    /// Lays out a tensor, all threads together; formats other than F16 and BF16 become F32.
+    pub(crate) fn load(pool: &Pool, tensor: &Tensor<'_>, reference: bool) -> Self {
+        let (rows, cols) = (tensor.rows(), tensor.cols());
         let groups = rows.div_ceil(STRIP);
-        let half = |decode: fn(&[u8]) -> u16| {
+        let lanes_of = |index: usize| 0..STRIP.min(rows - index * STRIP);
+        let half = || {
             let mut lanes = vec![Lanes([0; STRIP]); groups * cols];
-            for row in 0..rows {
-                let lane = row % STRIP;
-                let group = &mut lanes[row / STRIP * cols..][..cols];
-                for (entry, bytes) in group.iter_mut().zip(tensor.row(row).chunks_exact(2)) {
-                    entry.0[lane] = decode(bytes);
-                }
-            }
-            lanes
-        };
-        let word = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
-        let values = match tensor.format {
-            Format::F16 if !reference => Values::F16(half(word)),
-            Format::BF16 if !reference => Values::Bf16(half(word)),
-            format => {
-                let mut values = vec![Floats([0.0; STRIP]); groups * cols];
-                let mut floats = vec![0.0; cols];
-                for row in 0..rows {
-                    andante_gguf::quant::dequantize(format, tensor.row(row), &mut floats);
-                    let group = &mut values[row / STRIP * cols..][..cols];
-                    for (entry, &value) in group.iter_mut().zip(&floats) {
-                        entry.0[row % STRIP] = value;
+            pool.for_rows(&mut lanes, cols, 1, &|first, part| {
+                for (index, group) in (first..).zip(part.chunks_exact_mut(cols)) {
+                    for lane in lanes_of(index) {
+                        let (words, _) = tensor.row(index * STRIP + lane).as_chunks::<2>();
+                        for (entry, &word) in group.iter_mut().zip(words) {
+                            entry.0[lane] = u16::from_le_bytes(word);
+                        }
                     }
                 }
+            });
+            lanes
+        };
+        let values = match tensor.format {
+            Format::F16 if !reference => Values::F16(half()),
+            Format::BF16 if !reference => Values::Bf16(half()),
+            format => {
+                let mut values = vec![Floats([0.0; STRIP]); groups * cols];
+                pool.for_rows(&mut values, cols, 1, &|first, part| {
+                    let mut row = vec![0.0; cols];
+                    for (index, group) in (first..).zip(part.chunks_exact_mut(cols)) {
+                        for lane in lanes_of(index) {
+                            let bytes = tensor.row(index * STRIP + lane);
+                            andante_gguf::quant::dequantize(format, bytes, &mut row);
+                            for (entry, &value) in group.iter_mut().zip(&row) {
+                                entry.0[lane] = value;
+                            }
+                        }
+                    }
+                });
                 Values::F32(values)
             }
         };

@@ -19,9 +19,10 @@
 //! ([`Scales`]), in lanes of sixteen rows as well.
 
 use super::decode::{Row, RowScales};
-use crate::cpu::pool::STRIP;
-use andante_gguf::{Format, quant};
+use crate::cpu::pool::{Pool, STRIP};
+use andante_gguf::{Format, Tensor, quant};
 use half::{bf16, f16};
+use std::sync::Mutex;
 
 /// Columns in a block: what one activation scale covers.
 pub(crate) const BLOCK: usize = 32;
@@ -221,9 +222,10 @@ impl Piece {
         (byte >> self.shift & self.mask) << self.place
     }
 
-    /// These bits of a code, where they are in a byte of the line.
-    fn write(self, code: u8) -> u8 {
-        (code >> self.place & self.mask) << self.shift
+    /// These bits of four codes, where they are in four bytes of the line.
+    fn write(self, codes: u32) -> u32 {
+        let masks = u32::from(self.mask) * 0x0101_0101;
+        (codes >> self.place & masks) << self.shift
     }
 }
 
@@ -236,40 +238,33 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// An empty matrix of rows of `blocks` blocks, with room for `rows` of them.
-    pub(crate) fn new(kind: Kind, rows: usize, blocks: usize) -> Self {
+    /// Lays out a tensor of `kind`, all threads together.
+    pub(crate) fn load(pool: &Pool, tensor: &Tensor<'_>, kind: Kind) -> Self {
+        let (rows, blocks) = (tensor.rows(), tensor.cols() / BLOCK);
         let groups = rows.div_ceil(STRIP);
-        Self {
+        let (lines, lanes) = (blocks * kind.bits, kind.scales.lanes(blocks));
+        let mut packed = Self {
             kind,
             blocks,
-            quants: vec![Line([0; 64]); groups * blocks * kind.bits],
-            scales: vec![Lanes([0; STRIP]); groups * kind.scales.lanes(blocks)],
-        }
-    }
-
-    /// Puts a decoded row into its lane.
-    pub(crate) fn set_row(&mut self, index: usize, row: &Row) {
-        let (group, lane) = (index / STRIP, index % STRIP);
-        let Kind { bits, scales, .. } = self.kind;
-        let lines = &mut self.quants[group * self.blocks * bits..][..self.blocks * bits];
-        for (block, values) in lines
-            .chunks_exact_mut(bits)
-            .zip(row.values.chunks_exact(BLOCK))
-        {
-            for (quad, codes) in values.as_chunks::<4>().0.iter().enumerate() {
-                for piece in Piece::of(bits, quad) {
-                    let bytes = &mut block[piece.line].0[4 * lane..][..4];
-                    for (byte, &code) in bytes.iter_mut().zip(codes) {
-                        *byte |= piece.write(code);
-                    }
-                }
+            quants: vec![Line([0; 64]); groups * lines],
+            scales: vec![Lanes([0; STRIP]); groups * lanes],
+        };
+        let quants = packed.quants.chunks_exact_mut(lines);
+        let parts: Vec<_> = quants
+            .zip(packed.scales.chunks_exact_mut(lanes))
+            .map(Mutex::new)
+            .collect();
+        pool.for_each(groups, 1, &|index| {
+            let mut part = parts[index].lock().expect("a group is laid out once");
+            let (quants, scales) = &mut *part;
+            let mut row = Row::empty();
+            for lane in 0..STRIP.min(rows - index * STRIP) {
+                Row::decode(tensor.format, tensor.row(index * STRIP + lane), &mut row);
+                set_lane(kind.bits, lane, &row, (&mut **quants, &mut **scales));
             }
-        }
-        let lanes = scales.lanes(self.blocks);
-        let lanes = &mut self.scales[group * lanes..][..lanes];
-        for (entry, bits) in lanes.iter_mut().zip(row.scales.entries()) {
-            entry.0[lane] = bits;
-        }
+        });
+        drop(parts);
+        packed
     }
 
     /// The rows `16 index..16 index + 16`.
@@ -286,6 +281,28 @@ impl Packed {
 
     pub(crate) fn kind(&self) -> Kind {
         self.kind
+    }
+}
+
+/// Puts a decoded row into its lane of a group.
+fn set_lane(bits: usize, lane: usize, row: &Row, (quants, scales): (&mut [Line], &mut [Lanes])) {
+    for (block, values) in quants
+        .chunks_exact_mut(bits)
+        .zip(row.values.chunks_exact(BLOCK))
+    {
+        for (quad, codes) in values.as_chunks::<4>().0.iter().enumerate() {
+            let codes = u32::from_le_bytes(*codes);
+            for piece in Piece::of(bits, quad) {
+                if piece.is_empty() {
+                    continue;
+                }
+                let bytes = &mut block[piece.line].0.as_chunks_mut::<4>().0[lane];
+                *bytes = (u32::from_le_bytes(*bytes) | piece.write(codes)).to_le_bytes();
+            }
+        }
+    }
+    for (entry, bits) in scales.iter_mut().zip(row.scales.entries()) {
+        entry.0[lane] = bits;
     }
 }
 

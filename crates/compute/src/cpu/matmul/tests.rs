@@ -63,7 +63,7 @@ pub(super) fn load(format: Format, bytes: &[u8], shape: [usize; 2], reference: b
         format,
         data: bytes,
     };
-    Matrix::load(&tensor, reference).expect("a matrix")
+    Matrix::load(&pool(2), &tensor, reference).expect("a matrix")
 }
 
 fn product(pool: &Pool, isa: Isa, matrix: &Matrix, x: &[f32]) -> Vec<f32> {
@@ -357,7 +357,7 @@ fn an_empty_tensor_is_refused_by_name() {
         format: Format::F32,
         data: &[],
     };
-    let error = Matrix::load(&tensor, false)
+    let error = Matrix::load(&pool(2), &tensor, false)
         .err()
         .expect("refused")
         .to_string();
