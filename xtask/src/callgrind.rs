@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 const TOLERANCE: f64 = 2.0;
 
 /// The function of the example whose calls are counted.
-const FUNCTION: &str = "*callgrind*measured*";
+const FUNCTION: &str = "callgrind::measured";
 
 /// Whether valgrind is there.
 pub(crate) fn is_available() -> bool {
@@ -73,7 +73,7 @@ fn count(root: &Path) -> Result<Vec<(String, u64)>> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let output = folder.join("out");
     let ran = Command::new("valgrind")
-        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
+        .args(["--tool=callgrind", "--quiet"])
         .arg(format!("--toggle-collect={FUNCTION}"))
         .arg(format!("--dump-after={FUNCTION}"))
         .arg(format!("--callgrind-out-file={}", output.display()))
