@@ -32,16 +32,11 @@ impl Mapping {
     pub(crate) fn release(&self, bytes: Range<usize>) {
         #[cfg(unix)]
         {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            let (start, len) = (bytes.start, bytes.len());
             // SAFETY: the map is of a file and never written, so nothing but what the file holds can come back.
-            #[expect(
-                unsafe_code,
-                reason = "advice that drops pages is unsafe for maps that were written"
-            )]
-            let result = unsafe {
-                let advice = memmap2::UncheckedAdvice::DontNeed;
-                self.0
-                    .unchecked_advise_range(advice, bytes.start, bytes.len())
-            };
+            #[expect(unsafe_code, reason = "dropping pages could lose what was written")]
+            let result = unsafe { self.0.unchecked_advise_range(advice, start, len) };
             // Advice: without it more memory is in use, and nothing is wrong.
             let _ = result;
         }
