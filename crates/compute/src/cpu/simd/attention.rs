@@ -36,6 +36,7 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// The elements themselves where they are `f32` already.
     fn as_f32(elements: &[Self]) -> Option<&[f32]>;
     /// The span itself where its elements are in half precision.
+    #[cfg(target_arch = "x86_64")]
     fn as_halves(span: Span<'_, Self>) -> Option<Span<'_, u16>>;
 }
 
@@ -56,6 +57,7 @@ impl Element for f32 {
     fn as_f32(elements: &[Self]) -> Option<&[f32]> {
         Some(elements)
     }
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn as_halves(_: Span<'_, Self>) -> Option<Span<'_, u16>> {
         None
@@ -83,6 +85,7 @@ impl Element for u16 {
     fn as_f32(_: &[Self]) -> Option<&[f32]> {
         None
     }
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn as_halves(span: Span<'_, Self>) -> Option<Span<'_, u16>> {
         Some(span)
