@@ -9,7 +9,7 @@
 //! Where tiles multiply them, two neighbouring rows of either are interleaved, element by element ([`Layout::Pairs`]).
 
 use super::isa::Isa;
-use super::memory::Aligned;
+use super::memory::Pages;
 use super::simd::attention::{Element, HeadBlock, Layout, Store, pitch};
 use super::simd::lanes::dispatch;
 use crate::{BLOCK_TOKENS, ComputeError, KvShape};
@@ -73,7 +73,7 @@ fn keys_len(head_dim: usize) -> usize {
 pub(super) struct Blocks<E> {
     shape: KvShape,
     layout: Layout,
-    data: Aligned<E>,
+    data: Pages<E>,
     row: Vec<E>, // one head's row, while it is stored
 }
 
@@ -104,7 +104,7 @@ impl<E: Element> Blocks<E> {
         Ok(Self {
             shape: *shape,
             layout: Layout::of::<E>(isa),
-            data: Aligned::new(len, what)?,
+            data: Pages::new(len, what)?,
             row: vec![E::default(); pitch(head_dim)],
         })
     }

@@ -61,10 +61,10 @@ impl Matrix {
         }
         let weights = match Kind::of(tensor.format).filter(|_| !reference) {
             None if reference || tensor.format.block_len() == 1 => {
-                Weights::Dense(Dense::load(pool, tensor, reference))
+                Weights::Dense(Dense::load(pool, tensor, reference)?)
             }
             None => Weights::Stored(Stored::load(tensor)),
-            Some(kind) => Weights::Packed(Packed::load(pool, tensor, kind)),
+            Some(kind) => Weights::Packed(Packed::load(pool, tensor, kind)?),
         };
         Ok(Self {
             rows,

@@ -1,61 +1,64 @@
-//! Memory that is asked for once, at load, and starts at a cache line.
+//! Memory that is asked for once, at load.
 
 use crate::ComputeError;
+use memmap2::{Advice, MmapMut};
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-const LINE_BYTES: usize = 64;
+/// What the memory of a model's matrices is called in errors.
+pub(crate) const WEIGHTS: &str = "the weights";
 
-/// Zeros, the first of them at the start of a cache line, so that vectors do not straddle two.
-pub(crate) struct Aligned<T> {
-    memory: Vec<T>,
-    start: usize,
+/// Zeros that take room only when they are touched, in large pages where the system has them: of a model's weights and of
+/// its keys and values every page is visited at every step. Begins at a page, so that vectors do not straddle cache lines.
+pub(crate) struct Pages<T> {
+    map: MmapMut,
     len: usize,
+    element: PhantomData<T>,
 }
 
-impl<T: Copy + Default> Aligned<T> {
+impl<T: FromBytes + IntoBytes + Immutable> Pages<T> {
     /// `len` zeros for `what`.
     ///
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
     pub(crate) fn new(len: usize, what: &'static str) -> Result<Self, ComputeError> {
-        let too_large = || ComputeError::OutOfMemory {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let too_large = |_| ComputeError::OutOfMemory {
             what,
-            bytes: (len as u64).saturating_mul(size_of::<T>() as u64),
+            bytes: bytes as u64,
         };
-        let padded = len
-            .checked_add(LINE_BYTES / size_of::<T>())
-            .ok_or_else(too_large)?;
-        // Asking first turns a refusal into an error; asking again for zeros gets pages that take room only when used.
-        let mut probe = Vec::<T>::new();
-        probe.try_reserve_exact(padded).map_err(|_| too_large())?;
-        drop(probe);
-        let memory = vec![T::default(); padded];
-        let start = memory.as_ptr().align_offset(LINE_BYTES);
-        assert!(
-            start + len <= memory.len(),
-            "an aligned element is less than a line away"
-        );
-        Ok(Self { memory, start, len })
+        let map = MmapMut::map_anon(bytes.max(1)).map_err(too_large)?;
+        // Without them it is only slower.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(Advice::HugePage);
+        Ok(Self {
+            map,
+            len,
+            element: PhantomData,
+        })
     }
 }
 
-impl<T> Deref for Aligned<T> {
+impl<T: FromBytes + IntoBytes + Immutable> Deref for Pages<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.memory[self.start..self.start + self.len]
+        <[T]>::ref_from_bytes(&self.map[..self.len * size_of::<T>()])
+            .expect("a page is aligned for anything")
     }
 }
 
-impl<T> DerefMut for Aligned<T> {
+impl<T: FromBytes + IntoBytes + Immutable> DerefMut for Pages<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.memory[self.start..self.start + self.len]
+        <[T]>::mut_from_bytes(&mut self.map[..self.len * size_of::<T>()])
+            .expect("a page is aligned for anything")
     }
 }
 
 /// Activations: `f32` `[max_rows, width]`.
 pub struct CpuBuffer {
-    data: Aligned<f32>,
+    data: Pages<f32>,
     width: usize,
 }
 
@@ -69,7 +72,7 @@ impl CpuBuffer {
                 bytes: u64::MAX,
             })?;
         Ok(Self {
-            data: Aligned::new(len, what)?,
+            data: Pages::new(len, what)?,
             width,
         })
     }

@@ -1,7 +1,7 @@
 //! What this machine can do at most: the rate at which threads read memory, and the rates of the instructions that the
 //! kernels are made of. Measured, since neither can be asked for; a kernel is judged by how near it comes.
 
-use super::memory::Aligned;
+use super::memory::Pages;
 use super::pool::Pool;
 use super::simd::matmul::peak::{float_multiply_adds, int8_multiply_adds};
 use super::{CpuConfig, Isa};
@@ -53,7 +53,7 @@ impl Peak {
 }
 
 fn read_rate(pool: &Pool, bytes: usize) -> Result<f64, ComputeError> {
-    let mut buffer = Aligned::<u64>::new(bytes / size_of::<u64>(), "measuring the memory")?;
+    let mut buffer = Pages::<u64>::new(bytes / size_of::<u64>(), "measuring the memory")?;
     let piece = PIECE / size_of::<u64>();
     // Pages exist only once they are written.
     pool.for_rows(&mut buffer, piece, 1, &|_, words| words.fill(1));

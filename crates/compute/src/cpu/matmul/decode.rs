@@ -56,19 +56,14 @@ impl Row {
         } else {
             0
         };
-        let bit = |column: usize| ((fifth >> column & 1) << 4) as u8;
-        self.values.extend(
-            nibbles
-                .iter()
-                .enumerate()
-                .map(|(i, byte)| byte & 15 | bit(i)),
-        );
-        self.values.extend(
-            nibbles
-                .iter()
-                .enumerate()
-                .map(|(i, byte)| byte >> 4 | bit(i + 16)),
-        );
+        let start = self.values.len();
+        self.values.extend(nibbles.iter().map(|byte| byte & 15));
+        self.values.extend(nibbles.iter().map(|byte| byte >> 4));
+        if high {
+            for (column, value) in self.values[start..].iter_mut().enumerate() {
+                *value |= ((fifth >> column & 1) << 4) as u8;
+            }
+        }
     }
 
     /// Q8_0: f16, then 32 signed bytes.

@@ -8,12 +8,15 @@
 //! instruction with AVX2 and 16 with AVX-512, two instructions a cycle; `examples/matmul.rs` measures it.
 
 use super::packed::{BLOCK, Lanes};
+use crate::ComputeError;
+use crate::cpu::memory::{Pages, WEIGHTS};
 use crate::cpu::pool::{Pool, STRIP, Strip};
 use andante_gguf::{Format, Tensor};
 use half::{bf16, f16};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// One f32 for each of sixteen rows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 pub(crate) struct Floats(pub(crate) [f32; STRIP]);
 
@@ -24,9 +27,9 @@ pub(crate) struct Dense {
 }
 
 enum Values {
-    F32(Vec<Floats>),
-    F16(Vec<Lanes>),
-    Bf16(Vec<Lanes>),
+    F32(Pages<Floats>),
+    F16(Pages<Lanes>),
+    Bf16(Pages<Lanes>),
 }
 
 /// Sixteen rows of a dense matrix, one entry a column.
@@ -39,12 +42,19 @@ pub(crate) enum DenseGroup<'a> {
 
 impl Dense {
     /// Lays out a tensor, all threads together; formats other than F16 and BF16 become F32.
-    pub(crate) fn load(pool: &Pool, tensor: &Tensor<'_>, reference: bool) -> Self {
+    ///
+    /// # Errors
+    /// [`ComputeError::OutOfMemory`].
+    pub(crate) fn load(
+        pool: &Pool,
+        tensor: &Tensor<'_>,
+        reference: bool,
+    ) -> Result<Self, ComputeError> {
         let (rows, cols) = (tensor.rows(), tensor.cols());
         let groups = rows.div_ceil(STRIP);
         let lanes_of = |index: usize| 0..STRIP.min(rows - index * STRIP);
         let half = || {
-            let mut lanes = vec![Lanes([0; STRIP]); groups * cols];
+            let mut lanes = Pages::<Lanes>::new(groups * cols, WEIGHTS)?;
             pool.for_rows(&mut lanes, cols, 1, &|first, part| {
                 for (index, group) in (first..).zip(part.chunks_exact_mut(cols)) {
                     for lane in lanes_of(index) {
@@ -55,13 +65,13 @@ impl Dense {
                     }
                 }
             });
-            lanes
+            Ok(lanes)
         };
         let values = match tensor.format {
-            Format::F16 if !reference => Values::F16(half()),
-            Format::BF16 if !reference => Values::Bf16(half()),
+            Format::F16 if !reference => Values::F16(half()?),
+            Format::BF16 if !reference => Values::Bf16(half()?),
             format => {
-                let mut values = vec![Floats([0.0; STRIP]); groups * cols];
+                let mut values = Pages::<Floats>::new(groups * cols, WEIGHTS)?;
                 pool.for_rows(&mut values, cols, 1, &|first, part| {
                     let mut row = vec![0.0; cols];
                     for (index, group) in (first..).zip(part.chunks_exact_mut(cols)) {
@@ -77,7 +87,7 @@ impl Dense {
                 Values::F32(values)
             }
         };
-        Self { cols, values }
+        Ok(Self { cols, values })
     }
 
     /// The rows `16 index..16 index + 16`.

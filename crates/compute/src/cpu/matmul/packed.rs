@@ -19,10 +19,13 @@
 //! ([`Scales`]), in lanes of sixteen rows as well.
 
 use super::decode::{Row, RowScales};
+use crate::ComputeError;
+use crate::cpu::memory::{Pages, WEIGHTS};
 use crate::cpu::pool::{Pool, STRIP};
 use andante_gguf::{Format, Tensor, quant};
 use half::{bf16, f16};
 use std::sync::Mutex;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Columns in a block: what one activation scale covers.
 pub(crate) const BLOCK: usize = 32;
@@ -32,12 +35,12 @@ pub(crate) const QUADS: usize = BLOCK / 4;
 pub(crate) const SUPER: usize = 8;
 
 /// One cache line: four columns of sixteen rows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u8; 64]);
 
 /// One 16-bit number for each of sixteen rows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(32))]
 pub(crate) struct Lanes(pub(crate) [u16; STRIP]);
 
@@ -233,21 +236,24 @@ impl Piece {
 pub(crate) struct Packed {
     kind: Kind,
     blocks: usize,
-    quants: Vec<Line>,
-    scales: Vec<Lanes>,
+    quants: Pages<Line>,
+    scales: Pages<Lanes>,
 }
 
 impl Packed {
     /// Lays out a tensor of `kind`, all threads together.
-    pub(crate) fn load(pool: &Pool, tensor: &Tensor<'_>, kind: Kind) -> Self {
+    ///
+    /// # Errors
+    /// [`ComputeError::OutOfMemory`].
+    pub(crate) fn load(pool: &Pool, tensor: &Tensor<'_>, kind: Kind) -> Result<Self, ComputeError> {
         let (rows, blocks) = (tensor.rows(), tensor.cols() / BLOCK);
         let groups = rows.div_ceil(STRIP);
         let (lines, lanes) = (blocks * kind.bits, kind.scales.lanes(blocks));
         let mut packed = Self {
             kind,
             blocks,
-            quants: vec![Line([0; 64]); groups * lines],
-            scales: vec![Lanes([0; STRIP]); groups * lanes],
+            quants: Pages::new(groups * lines, WEIGHTS)?,
+            scales: Pages::new(groups * lanes, WEIGHTS)?,
         };
         let quants = packed.quants.chunks_exact_mut(lines);
         let parts: Vec<_> = quants
@@ -264,7 +270,7 @@ impl Packed {
             }
         });
         drop(parts);
-        packed
+        Ok(packed)
     }
 
     /// The rows `16 index..16 index + 16`.
@@ -286,24 +292,43 @@ impl Packed {
 
 /// Puts a decoded row into its lane of a group.
 fn set_lane(bits: usize, lane: usize, row: &Row, (quants, scales): (&mut [Line], &mut [Lanes])) {
-    for (block, values) in quants
-        .chunks_exact_mut(bits)
-        .zip(row.values.chunks_exact(BLOCK))
-    {
-        for (quad, codes) in values.as_chunks::<4>().0.iter().enumerate() {
-            let codes = u32::from_le_bytes(*codes);
-            for piece in Piece::of(bits, quad) {
-                if piece.is_empty() {
-                    continue;
-                }
-                let bytes = &mut block[piece.line].0.as_chunks_mut::<4>().0[lane];
-                *bytes = (u32::from_le_bytes(*bytes) | piece.write(codes)).to_le_bytes();
-            }
-        }
+    // With the number of bits as a constant, so are the places of all codes.
+    match bits {
+        2 => set_codes::<2>(lane, &row.values, quants),
+        3 => set_codes::<3>(lane, &row.values, quants),
+        4 => set_codes::<4>(lane, &row.values, quants),
+        5 => set_codes::<5>(lane, &row.values, quants),
+        6 => set_codes::<6>(lane, &row.values, quants),
+        _ => set_codes::<8>(lane, &row.values, quants),
     }
     for (entry, bits) in scales.iter_mut().zip(row.scales.entries()) {
         entry.0[lane] = bits;
     }
+}
+
+fn set_codes<const BITS: usize>(lane: usize, values: &[u8], quants: &mut [Line]) {
+    let blocks = quants.as_chunks_mut::<BITS>().0;
+    for (block, values) in blocks.iter_mut().zip(values.as_chunks::<BLOCK>().0) {
+        let mut words = [0_u32; BITS];
+        for (quad, &codes) in values.as_chunks::<4>().0.iter().enumerate() {
+            for piece in const { all_pieces::<BITS>() }[quad] {
+                words[piece.line] |= piece.write(u32::from_le_bytes(codes));
+            }
+        }
+        for (line, word) in block.iter_mut().zip(words) {
+            line.0.as_chunks_mut::<4>().0[lane] = word.to_le_bytes();
+        }
+    }
+}
+
+const fn all_pieces<const BITS: usize>() -> [[Piece; 2]; QUADS] {
+    let mut all = [Piece::of(BITS, 0); QUADS];
+    let mut quad = 1;
+    while quad < QUADS {
+        all[quad] = Piece::of(BITS, quad);
+        quad += 1;
+    }
+    all
 }
 
 /// Sixteen rows of a packed matrix.

@@ -15,12 +15,15 @@ use super::lanes::{Kernel, Lanes, MAX_LANES, dispatch};
 use crate::BLOCK_TOKENS;
 use crate::cpu::isa::Isa;
 use std::ops::Range;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Tokens in a span.
 pub(crate) const SPAN: usize = 4 * BLOCK_TOKENS;
 
 /// A type that keys and values are stored as.
-pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
+pub(crate) trait Element:
+    Copy + Default + Send + Sync + FromBytes + IntoBytes + Immutable + 'static
+{
     /// Reads a vector.
     ///
     /// # Safety
