@@ -12,13 +12,16 @@ use super::simd::attention::{
     most_rows, pitch,
 };
 use super::simd::lanes::dispatch;
-use crate::{AttentionSpec, BLOCK_TOKENS, Batch, BatchSequence};
+use crate::{AttentionSpec, BLOCK_TOKENS, Batch};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Multiplications below which a second thread is not worth waking.
 const MIN_SHARED_WORK: usize = 100_000;
+
+/// Rows that are worth a tile of their own; the partial results of no more than these are small.
+const LEAST_ROWS: usize = 48;
 
 /// What attention needs to know of a call.
 pub(super) struct Attention<'a, E> {
@@ -141,26 +144,28 @@ impl<E: Element> Attention<'_, E> {
         } = scratch;
         tiles.clear();
         tasks.clear();
-        for (sequence, info) in self.batch.sequences.iter().enumerate() {
-            self.cut(sequence, info, tiles);
+        for sequence in 0..self.batch.sequences.len() {
+            self.cut(sequence, threads, tiles);
         }
-        let spans: usize = tiles
-            .iter()
-            .map(|tile| tile.positions.len() * tile.spans.len())
-            .sum();
-        let work = spans * SPAN * 2 * self.spec.heads * self.spec.head_dim;
+        let work_of = |tile: &Tile| tile.positions.len() * tile.spans.len();
+        let all: usize = tiles.iter().map(work_of).sum();
+        let work = all * SPAN * 2 * self.spec.heads * self.spec.head_dim;
         let threads = if work < MIN_SHARED_WORK { 1 } else { threads };
-        let whole = tiles.len() * self.spec.kv_heads;
-        // Four tasks a thread even out what one of them loses to other programs.
-        let parts = if threads == 1 || whole >= 4 * threads {
-            1
-        } else {
-            (4 * threads).div_ceil(whole.max(1))
+        // What a task should do, in the units of `work_of`. Spans that are worked out apart cost memory and merging, more
+        // with more rows; with few rows, four tasks a thread even out what one of them loses to other programs.
+        let share = |tile: &Tile| {
+            let few = tile.positions.len() * self.group() <= LEAST_ROWS;
+            let tasks = if few { 4 * threads } else { threads };
+            (all * self.spec.kv_heads).div_ceil(tasks).max(1)
         };
         // Later rows of a sequence see more: the longest tasks go first.
         for (index, tile) in tiles.iter().enumerate().rev() {
+            let parts = match threads {
+                1 => 1,
+                _ => (2 * work_of(tile) / share(tile)).div_ceil(2),
+            };
+            let count = parts.clamp(1, tile.spans.len());
             for head in 0..self.spec.kv_heads {
-                let count = parts.min(tile.spans.len());
                 let family = tasks.len()..tasks.len() + count;
                 for part in 0..count {
                     let at = |part: usize| tile.spans.start + part * tile.spans.len() / count;
@@ -179,11 +184,19 @@ impl<E: Element> Attention<'_, E> {
         threads
     }
 
-    fn cut(&self, sequence: usize, info: &BatchSequence, tiles: &mut Vec<Tile>) {
-        let rows = info.rows.start as usize..info.rows.end as usize;
-        let step = (most_rows::<E>(self.isa) / self.group()).max(1);
-        for start in rows.clone().step_by(step) {
-            let rows = start..rows.end.min(start + step);
+    /// Cuts a sequence's rows into tiles of nearly the same size, so many that the threads get equal shares.
+    fn cut(&self, sequence: usize, threads: usize, tiles: &mut Vec<Tile>) {
+        let info = &self.batch.sequences[sequence];
+        let (start, len) = (info.rows.start as usize, info.rows.len());
+        let most = (most_rows::<E>(self.isa) / self.group()).max(1);
+        let mut count = len.div_ceil(most);
+        while !(count * self.spec.kv_heads).is_multiple_of(threads)
+            && len * self.group() >= (count + 1) * LEAST_ROWS
+        {
+            count += 1;
+        }
+        for tile in 0..count {
+            let rows = start + tile * len / count..start + (tile + 1) * len / count;
             let first = self.batch.positions[rows.start] as usize;
             let positions = first..first + rows.len();
             let spans = self.visible(first).start / SPAN..(positions.end - 1) / SPAN + 1;
