@@ -71,10 +71,10 @@ async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Re
     let (phases, phase) = watch::channel(Phase::Serve);
     let signals = Signals::new()?;
     print(format_args!(
-        "serving {} on http://{}, loaded in {:.2} s\n",
+        "serving {}, loaded in {:.2} s, on http://{}\n",
         session.name,
-        listener.local_addr()?,
-        session.load_time.as_secs_f64()
+        session.load_time.as_secs_f64(),
+        listener.local_addr()?
     ))?;
     let server = Server::new(session.handle.clone(), config);
     let ending = tokio::spawn(signals.pass_on(phases.clone()));
