@@ -129,7 +129,9 @@ pub(super) fn round(target: &mut Target, args: &StallArgs, timeout: Duration) ->
     let long = long.finish(deadline);
     let short = short.finish(deadline);
     for (victim, before) in victims.iter().zip(before) {
-        victim.wait_for(before + args.work as usize + SLACK, deadline);
+        // One more at least: only a token after the long prompt's first shows that the answer outlasted it.
+        let worked = before + args.work as usize + SLACK;
+        victim.wait_for(worked.max(victim.events() + 1), deadline);
     }
     let victims: Vec<_> = victims.into_iter().map(Running::stop).collect();
     Ok(Round {
