@@ -10,11 +10,10 @@ mod results;
 mod runner;
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 
-use crate::peers;
+use crate::{andante, peers};
 use files::ModelFile;
 use options::Options;
 use results::Results;
@@ -32,12 +31,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         Some(path) => path.clone(),
         None => peers::python(root)?,
     };
-    peers::run(
-        Command::new(env!("CARGO"))
-            .args(["build", "--release", "--locked", "--package", "andante-cli"])
-            .current_dir(root),
-    )?;
-    let andante = root.join("target/release/andante");
+    let andante = andante::build(root)?;
     let files = options
         .files
         .iter()

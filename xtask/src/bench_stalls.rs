@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::peers;
+use crate::{andante, peers};
 
 /// What may be chosen on the command line.
 struct Options {
@@ -68,13 +68,13 @@ const MEASURES: [(&str, &str); 10] = [
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     let llama_server = peers::llama_server(root)?;
-    peers::run(
-        Command::new(env!("CARGO"))
-            .args(["build", "--release", "--locked", "--package", "andante-cli"])
-            .current_dir(root),
-    )?;
-    let andante = root.join("target/release/andante");
-    let contestants = contestants(&options, &andante, &llama_server, &fetch_model(&andante)?);
+    let andante = andante::build(root)?;
+    let contestants = contestants(
+        &options,
+        &andante,
+        &llama_server,
+        &andante::pull(&andante, "smollm2")?.to_string_lossy(),
+    );
     let mut results = vec![Vec::new(); contestants.len()];
     for round in 1..=options.rounds {
         for (contestant, results) in contestants.iter().zip(&mut results) {
@@ -90,19 +90,6 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         bail!("not every gate holds");
     }
     Ok(())
-}
-
-/// The path of the model that all are measured with.
-fn fetch_model(andante: &Path) -> Result<String> {
-    let pulled = Command::new(andante)
-        .args(["pull", "smollm2"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start andante pull")?;
-    if !pulled.status.success() {
-        bail!("andante pull failed ({})", pulled.status);
-    }
-    Ok(String::from_utf8(pulled.stdout)?.trim().to_owned())
 }
 
 impl Options {

@@ -1,6 +1,7 @@
 //! Repository chores: `cargo xtask ci` is the one test command, for people and for CI.
 #![forbid(unsafe_code)]
 
+mod andante;
 mod bench_peers;
 mod bench_stalls;
 mod callgrind;

@@ -28,9 +28,7 @@ pub(crate) fn python(root: &Path) -> Result<PathBuf> {
     if done.is_file() {
         return Ok(python);
     }
-    run(Command::new("python3")
-        .args(["-m", "venv"])
-        .arg(&environment))?;
+    make_environment(&environment)?;
     let install = || {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet"]);
@@ -51,6 +49,10 @@ pub(crate) fn python(root: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
+fn make_environment(folder: &Path) -> Result<()> {
+    run(Command::new("python3").args(["-m", "venv"]).arg(folder))
+}
+
 /// The path of llama-server, built now if it is not there yet.
 pub(crate) fn llama_server(root: &Path) -> Result<PathBuf> {
     let folder = root.join("target/peers");
@@ -61,9 +63,7 @@ pub(crate) fn llama_server(root: &Path) -> Result<PathBuf> {
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let tools = folder.join("venv/bin");
-    run(Command::new("python3")
-        .args(["-m", "venv"])
-        .arg(folder.join("venv")))?;
+    make_environment(&folder.join("venv"))?;
     run(Command::new(tools.join("pip")).args(["install", "--quiet", "cmake", "ninja"]))?;
     if !source.is_dir() {
         // Only this package as source: its build needs others, and those may come built.

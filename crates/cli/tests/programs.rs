@@ -1,25 +1,13 @@
 //! The commands that read a model file or compare runtimes, on a real model.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-fn andante(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_andante"))
-        .args(args)
-        .output()
-        .unwrap()
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = andante(args);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
+use program::{andante, stdout};
 
 fn logits(folder: &Path, ids: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
     let output: PathBuf = folder.join(name);

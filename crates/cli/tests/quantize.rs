@@ -1,30 +1,17 @@
 //! `andante quantize` on the first layers of a real model, widened to F16.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use andante_gguf::{Format, GgufFile, GgufHead, Metadata, Value, quant};
 
+use program::{andante, stdout};
+
 const LAYERS: u32 = 3;
-
-fn andante(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_andante"))
-        .args(args)
-        .output()
-        .unwrap()
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = andante(args);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn refusal(args: &[&str]) -> String {
     let output = andante(args);

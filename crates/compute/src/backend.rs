@@ -127,7 +127,8 @@ pub trait Backend: Send + 'static {
     /// out[r] = sum over its experts e of weight[e] * (down[e] · act(gate[e] · x[r], up[e] · x[r]))
     /// ```
     ///
-    /// with each product's bias where there is one; the weights are [`Gating`]'s. The sum begins with the largest logit.
+    /// with each product's bias where there is one; the weights are a softmax
+    /// over the chosen experts' logits (a softmax over all, divided by the sum over the chosen, is the same). The sum begins with the largest logit.
     /// Other experts' matrices are not read.
     fn experts(
         &mut self,
@@ -205,19 +206,8 @@ pub struct ExpertsSpec {
     pub experts: usize,
     /// Experts that work on a row.
     pub chosen: usize,
-    /// Their weights.
-    pub gating: Gating,
     /// The activation inside each expert.
     pub activation: Activation,
-}
-
-/// What weights a row's experts get from its logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gating {
-    /// Softmax over the chosen experts. It is the same as one over all experts divided by the sum over the chosen ones.
-    SoftmaxOfChosen,
-    /// Softmax over all experts: the weights of the chosen ones add up to less than 1.
-    SoftmaxOfAll,
 }
 
 /// The weights of a mixture-of-experts layer. A matrix of all experts is a tensor `[cols, rows, experts]`, contiguous

@@ -11,7 +11,7 @@ mod error;
 mod rope;
 
 pub use backend::{
-    Activation, AttentionSpec, BLOCK_TOKENS, Backend, ExpertWeights, ExpertsSpec, Gating, KvShape,
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, ExpertWeights, ExpertsSpec, KvShape,
 };
 pub use batch::{Batch, BatchSequence, Logits};
 pub use cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level, Peak};

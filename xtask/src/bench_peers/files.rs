@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::peers;
+use crate::{andante, peers};
 
 /// Every file, by the name that chooses it.
 pub(super) const NAMES: [&str; 7] = [
@@ -30,7 +30,7 @@ impl ModelFile {
     pub(super) fn prepare(name: &str, root: &Path, andante: &Path, python: &Path) -> Result<Self> {
         let path = match name.rsplit_once('-') {
             Some((shape, kind)) => random(root, python, shape, kind)?,
-            None => pulled(andante, name)?,
+            None => andante::pull(andante, name)?,
         };
         let name = match name {
             "smollm2" => "SmolLM2 135M Q4_1".to_owned(),
@@ -39,18 +39,6 @@ impl ModelFile {
         };
         Ok(Self { name, path })
     }
-}
-
-fn pulled(andante: &Path, name: &str) -> Result<PathBuf> {
-    let pulled = Command::new(andante)
-        .args(["pull", name])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start andante pull")?;
-    if !pulled.status.success() {
-        bail!("andante pull {name} failed ({})", pulled.status);
-    }
-    Ok(String::from_utf8(pulled.stdout)?.trim().into())
 }
 
 fn random(root: &Path, python: &Path, shape: &str, kind: &str) -> Result<PathBuf> {

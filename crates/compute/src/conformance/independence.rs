@@ -1,7 +1,7 @@
 //! Rows are independent: the same bits for a row in any company.
 
 use super::blocks;
-use super::ops::{EXPERTS, Layer, SHAPES, cache, context};
+use super::ops::{EXPERTS, Layer, SHAPES, cache, context, rows_of};
 use super::rig::{Rig, assert_same};
 use crate::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, KvShape, Logits, RopeScaling,
@@ -165,14 +165,7 @@ pub(super) fn attention_in_any_chunks_and_blocks<B: Backend>(rig: &mut Rig<B>) {
             let mut found = Vec::new();
             for first in (0..tokens).step_by(chunk) {
                 let rows = chunk.min(tokens - first);
-                let mut batch = Batch::default();
-                batch.push_sequence(
-                    &vec![0; rows],
-                    first as u32,
-                    &table,
-                    BLOCK_TOKENS as u32,
-                    Logits::None,
-                );
+                let batch = rows_of(first, rows, &table);
                 let q = rig.upload(&queries[first * width..][..rows * width], width);
                 let mut out = rig.buffer(rows, width);
                 rig.backend

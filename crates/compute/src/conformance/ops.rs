@@ -4,8 +4,8 @@ use super::blocks;
 use super::reference::{self, Context, Projection, widen};
 use super::rig::{Rig, assert_close};
 use crate::{
-    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, Gating,
-    KvShape, Logits, RopeScaling, RopeSpec, RopeStyle, RopeTable,
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, KvShape,
+    Logits, RopeScaling, RopeSpec, RopeStyle, RopeTable,
 };
 use andante_gguf::{Format, quant};
 
@@ -211,24 +211,18 @@ pub(super) const EXPERTS: [(Format, ExpertsSpec, bool); 5] = {
     const SPEC: ExpertsSpec = ExpertsSpec {
         experts: 7,
         chosen: 3,
-        gating: Gating::SoftmaxOfChosen,
         activation: Activation::Silu,
     };
     const BIASED: ExpertsSpec = ExpertsSpec {
         experts: 5,
         chosen: 4,
         activation: Activation::ClampedSwiglu,
-        ..SPEC
     };
-    const OF_ALL: ExpertsSpec = ExpertsSpec {
-        chosen: 1,
-        gating: Gating::SoftmaxOfAll,
-        ..SPEC
-    };
+    const ONE: ExpertsSpec = ExpertsSpec { chosen: 1, ..SPEC };
     [
         (Format::F32, SPEC, false),
         (Format::F32, BIASED, true),
-        (Format::F16, OF_ALL, false),
+        (Format::F16, ONE, false),
         (Format::Q4_K, SPEC, false),
         (Format::Q8_0, BIASED, true),
     ]
@@ -437,14 +431,7 @@ pub(super) fn cache<B: Backend>(
     let width = spec.kv_heads * spec.head_dim;
     for (context, table) in sequences {
         let tokens = context.keys.len() / width;
-        let mut batch = Batch::default();
-        batch.push_sequence(
-            &vec![0; tokens],
-            0,
-            table,
-            BLOCK_TOKENS as u32,
-            Logits::None,
-        );
+        let batch = rows_of(0, tokens, table);
         let (k, v) = (
             rig.upload(&context.keys, width),
             rig.upload(&context.values, width),
@@ -454,21 +441,27 @@ pub(super) fn cache<B: Backend>(
     kv
 }
 
+/// Rows of one sequence, `count` from position `first` on.
+pub(super) fn rows_of(first: usize, count: usize, table: &[u32]) -> Batch {
+    let mut batch = Batch::default();
+    batch.push_sequence(
+        &vec![0; count],
+        first as u32,
+        table,
+        BLOCK_TOKENS as u32,
+        Logits::None,
+    );
+    batch
+}
+
 pub(super) fn attention_of_one_sequence<B: Backend>(rig: &mut Rig<B>) {
     for spec in &SHAPES {
         for (tokens, first) in [(1, 0), (33, 0), (300, 299), (300, 250), (700, 90)] {
             let context = context(rig, spec, tokens);
             let table = rig.random.shuffled(tokens.div_ceil(BLOCK_TOKENS));
             let kv = cache(rig, spec, table.len(), &[(&context, &table)]);
-            let mut batch = Batch::default();
             let rows = tokens - first;
-            batch.push_sequence(
-                &vec![0; rows],
-                first as u32,
-                &table,
-                BLOCK_TOKENS as u32,
-                Logits::None,
-            );
+            let batch = rows_of(first, rows, &table);
             let width = spec.heads * spec.head_dim;
             let queries = rig.random.values(rows * width);
             let q = rig.upload(&queries, width);
@@ -558,15 +551,8 @@ pub(super) fn attention_with_sinks<B: Backend>(rig: &mut Rig<B>) {
         let context = context(rig, spec, tokens);
         let table = rig.random.shuffled(tokens.div_ceil(BLOCK_TOKENS));
         let kv = cache(rig, spec, table.len(), &[(&context, &table)]);
-        let mut batch = Batch::default();
         let first = tokens - rows;
-        batch.push_sequence(
-            &vec![0; rows],
-            first as u32,
-            &table,
-            BLOCK_TOKENS as u32,
-            Logits::None,
-        );
+        let batch = rows_of(first, rows, &table);
         let width = spec.heads * spec.head_dim;
         let queries = rig.random.values(rows * width);
         let q = rig.upload(&queries, width);

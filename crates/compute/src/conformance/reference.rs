@@ -1,6 +1,6 @@
 //! The ops in plain double precision.
 
-use crate::{Activation, AttentionSpec, ExpertsSpec, Gating, RopeTable};
+use crate::{Activation, AttentionSpec, ExpertsSpec, RopeTable};
 
 pub(super) fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
@@ -82,10 +82,7 @@ pub(super) fn experts(
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable
     let chosen = &order[..spec.chosen];
     let share = |expert: usize| f64::from(logits[expert]).exp();
-    let all: f64 = match spec.gating {
-        Gating::SoftmaxOfChosen => chosen.iter().map(|&expert| share(expert)).sum(),
-        Gating::SoftmaxOfAll => (0..spec.experts).map(share).sum(),
-    };
+    let all: f64 = chosen.iter().map(|&expert| share(expert)).sum();
     let mut out = vec![0.0; x.len()];
     for &expert in chosen {
         let gates = gate.multiply(expert, spec.experts, &widen(x));

@@ -6,7 +6,7 @@
 
 use super::isa::Isa;
 use super::kv::Blocks;
-use super::pool::Pool;
+use super::pool::{Pool, lock};
 use super::simd::attention::{
     Element, HeadBlock, Merge, Prepared, Queries, RowStates, SPAN, Span, SpanWork, States,
     most_rows, pitch,
@@ -14,8 +14,8 @@ use super::simd::attention::{
 use super::simd::lanes::dispatch;
 use crate::{AttentionSpec, BLOCK_TOKENS, Batch};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Multiplications below which a second thread is not worth waking.
 const MIN_SHARED_WORK: usize = 100_000;
@@ -365,9 +365,4 @@ impl Task {
 fn split(mut data: &mut [f32], lens: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [f32]>> {
     lens.map(|len| Mutex::new(data.split_off_mut(..len).expect("the pieces fit")))
         .collect()
-}
-
-/// Locks, whether or not another thread panicked: the pool raises that panic again anyway.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,12 +7,14 @@
 use super::CpuWeight;
 use super::isa::Isa;
 use super::matmul::{ActivationBuffer, Inputs, MIN_PRODUCTS, Matrix, Panel};
-use super::pool::{Output, Pool, STRIP, Strip};
+use super::memory::sized;
+use super::ops::GRAIN_ELEMENTS;
+use super::pool::{Output, Pool, STRIP, Strip, lock};
 use super::simd::elementwise::{ActMul, Add};
 use super::simd::lanes::{Kernel, Lanes, dispatch};
-use crate::{Activation, ExpertsSpec, Gating};
+use crate::{Activation, ExpertsSpec};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// A layer's weights, the experts one below the other.
 pub(super) struct Experts<'a> {
@@ -288,7 +290,7 @@ impl ExpertsScratch {
             let logits = logits[first * spec.experts..].chunks_exact(spec.experts);
             for (choices, logits) in choices.chunks_exact_mut(spec.chosen).zip(logits) {
                 take_largest(choices, logits);
-                weigh(choices, logits, spec.gating);
+                weigh(choices);
             }
         });
         self.rows.clear();
@@ -350,13 +352,10 @@ fn take_largest(choices: &mut [Choice], logits: &[f32]) {
     }
 }
 
-/// Turns the logits of the chosen into weights.
-fn weigh(choices: &mut [Choice], logits: &[f32], gating: Gating) {
+/// Turns the logits of the chosen into weights: their softmax.
+fn weigh(choices: &mut [Choice]) {
     let max = choices[0].weight;
-    let sum: f32 = match gating {
-        Gating::SoftmaxOfChosen => choices.iter().map(|c| (c.weight - max).exp()).sum(),
-        Gating::SoftmaxOfAll => logits.iter().map(|logit| (logit - max).exp()).sum(),
-    };
+    let sum: f32 = choices.iter().map(|c| (c.weight - max).exp()).sum();
     for choice in choices {
         choice.weight = (choice.weight - max).exp() / sum;
     }
@@ -427,9 +426,6 @@ impl Kernel for WeightedSum<'_> {
     }
 }
 
-/// Elements that a thread takes at a time where little is done with each.
-const GRAIN_ELEMENTS: usize = 16 * 1024;
-
 /// Strips that a thread takes at a time, for products with rows of `cols` values.
 fn grain(bounds: &[usize], cols: usize) -> usize {
     let places = last(bounds).div_ceil(bounds.len() - 1);
@@ -445,19 +441,6 @@ fn rows_of(values: &[f32], range: Range<usize>, width: usize) -> &[f32] {
     values
         .get(range.start * width..range.end * width)
         .unwrap_or_default()
-}
-
-/// The first `len` elements, which need not be new ones.
-fn sized<T: Clone + Default>(values: &mut Vec<T>, len: usize) -> &mut [T] {
-    if values.len() < len {
-        values.resize(len, T::default());
-    }
-    &mut values[..len]
-}
-
-/// Locks, whether or not another thread panicked: the pool raises that panic again anyway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -56,6 +56,14 @@ impl<T: FromBytes + IntoBytes + Immutable> DerefMut for Pages<T> {
     }
 }
 
+/// The first `len` elements of memory that is kept from call to call; what is in them is for the caller to overwrite.
+pub(crate) fn sized<T: Clone + Default>(values: &mut Vec<T>, len: usize) -> &mut [T] {
+    if values.len() < len {
+        values.resize(len, T::default());
+    }
+    &mut values[..len]
+}
+
 /// Activations: `f32` `[max_rows, width]`.
 pub struct CpuBuffer {
     data: Pages<f32>,

@@ -17,7 +17,7 @@ use andante_gguf::Tensor;
 use std::sync::{Mutex, PoisonError};
 
 /// Elements that a thread takes at a time in cheap ops: some microseconds of work.
-const GRAIN_ELEMENTS: usize = 16 * 1024;
+pub(super) const GRAIN_ELEMENTS: usize = 16 * 1024;
 
 /// Rows that a thread takes at a time.
 fn grain(width: usize) -> usize {

@@ -453,7 +453,7 @@ fn spin_until(condition: &dyn Fn() -> bool) -> bool {
 }
 
 /// Locks, whether or not another thread panicked: the data guarded here stays valid.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

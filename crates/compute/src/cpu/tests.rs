@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, Gating,
-    KvShape, Logits, conformance,
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, KvShape,
+    Logits, conformance,
 };
 use andante_gguf::{Format, quant};
 
@@ -138,7 +138,6 @@ fn experts_give_the_same_bits_on_any_number_of_threads() {
     let spec = ExpertsSpec {
         experts,
         chosen: 3,
-        gating: Gating::SoftmaxOfChosen,
         activation: Activation::Silu,
     };
     let value = |i: usize| ((i * 7919) % 509) as f32 / 254.0 - 1.0;

@@ -1,8 +1,6 @@
 //! What every member of the decoder family stores under the same names.
 
-use andante_compute::{
-    Activation, ExpertsSpec, Gating, RopeScaling, RopeSpec, RopeStyle, RopeTable,
-};
+use andante_compute::{Activation, ExpertsSpec, RopeScaling, RopeSpec, RopeStyle, RopeTable};
 use andante_gguf::Value;
 
 use crate::ModelError;
@@ -35,7 +33,6 @@ pub(super) fn spec_with_experts(
     let experts = FeedForward::Experts(ExpertsSpec {
         experts,
         chosen,
-        gating: Gating::SoftmaxOfChosen,
         activation,
     });
     let mut spec = spec_of(keys, style, experts, width)?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Mode};
-use crate::cost::{CostModel, IoCost};
+use crate::cost::{CostModel, Fixed, IoCost};
 use crate::step::{IoKind, IoUnit, Outcome, Prefill, Priority, Step};
 
 /// Why a value cannot be read.
@@ -268,15 +268,23 @@ macro_rules! fields {
 numbers!(Mode { Mix = 0, HandOff = 1 });
 numbers!(Priority { Low = 0, Normal = 1, High = 2 });
 fields!(IoCost { unit, block });
-fields!(CostModel {
-    decode,
-    prefill,
-    mixed,
-    token,
-    attend,
-    context,
-    row
-});
+
+impl Value for CostModel {
+    fn put(&self, out: &mut Vec<u8>) {
+        for coefficient in self.coefficients() {
+            coefficient.put(out);
+        }
+    }
+
+    fn get(input: &mut Input<'_>) -> Result<Self, Fault> {
+        let mut coefficients = [Fixed::default(); 7];
+        for coefficient in &mut coefficients {
+            *coefficient = Value::get(input)?;
+        }
+        Ok(Self::from_coefficients(coefficients))
+    }
+}
+
 fields!(Prefill {
     id,
     start,

@@ -5,7 +5,6 @@ use super::*;
 const SPEC: ExpertsSpec = ExpertsSpec {
     experts: 5,
     chosen: 2,
-    gating: Gating::SoftmaxOfChosen,
     activation: Activation::Silu,
 };
 
@@ -31,23 +30,17 @@ fn logits_that_are_no_numbers_still_choose_different_experts() {
     let mut choices = [Choice::default(); 2];
     let logits = [f32::NAN, 1.0];
     take_largest(&mut choices, &logits);
-    weigh(&mut choices, &logits, Gating::SoftmaxOfChosen);
+    weigh(&mut choices);
     assert!(choices.iter().any(|choice| choice.weight.is_nan()));
 }
 
 #[test]
-fn weights_are_shares_of_the_chosen_or_of_all() {
-    let logits = [0.0, 2.0_f32.ln(), 5.0_f32.ln()];
-    for (gating, expected) in [
-        (Gating::SoftmaxOfChosen, [5.0 / 7.0, 2.0 / 7.0]),
-        (Gating::SoftmaxOfAll, [5.0 / 8.0, 2.0 / 8.0]),
-    ] {
-        let mut choices = [Choice::default(); 2];
-        take_largest(&mut choices, &logits);
-        weigh(&mut choices, &logits, gating);
-        for (choice, expected) in choices.iter().zip(expected) {
-            assert!((choice.weight - expected).abs() < 1e-6, "{gating:?}");
-        }
+fn weights_are_shares_of_the_chosen() {
+    let mut choices = [Choice::default(); 2];
+    take_largest(&mut choices, &[0.0, 2.0_f32.ln(), 5.0_f32.ln()]);
+    weigh(&mut choices);
+    for (choice, expected) in choices.iter().zip([5.0 / 7.0, 2.0 / 7.0]) {
+        assert!((choice.weight - expected).abs() < 1e-6);
     }
 }
 

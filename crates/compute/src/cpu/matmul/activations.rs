@@ -5,6 +5,7 @@
 
 use super::packed::{BLOCK, Kind};
 use crate::cpu::isa::Isa;
+use crate::cpu::memory::sized;
 use crate::cpu::pool::Pool;
 use crate::cpu::simd::matmul as simd;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use std::sync::Mutex;
 pub(crate) const TILE_ROWS: usize = 16;
 
 /// The signed values of one block.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C, align(32))]
 pub(crate) struct Quants(pub(crate) [i8; BLOCK]);
 
@@ -72,7 +73,7 @@ impl ActivationBuffer {
         self.blocks = x.len() / rows / BLOCK;
         let (blocks, pitch) = (self.blocks, self.pitch());
         self.make_room();
-        grow(&mut self.halves, rows * blocks * 2, 0);
+        sized(&mut self.halves, rows * blocks * 2);
 
         let run = rows
             .div_ceil(pool.threads())
@@ -149,9 +150,9 @@ impl ActivationBuffer {
     /// Whole tiles can be read from any row on; what the rows past the last hold does not matter.
     fn make_room(&mut self) {
         let (padded, pitch) = (padded(self.rows), self.pitch());
-        grow(&mut self.quants, padded * pitch, Quants([0; BLOCK]));
-        grow(&mut self.scales, padded * self.blocks, 0.0);
-        grow(&mut self.sums, padded * self.blocks, 0.0);
+        sized(&mut self.quants, padded * pitch);
+        sized(&mut self.scales, padded * self.blocks);
+        sized(&mut self.sums, padded * self.blocks);
     }
 
     fn start_from(&mut self, kinds: impl Iterator<Item = Kind>) {
@@ -311,12 +312,6 @@ pub(crate) fn scale_of(amax: f32) -> (f32, f32) {
         (0.0, 0.0)
     } else {
         (amax / 127.0, 127.0 / amax)
-    }
-}
-
-fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
-    if buffer.len() < len {
-        buffer.resize(len, value);
     }
 }
 

@@ -14,6 +14,7 @@ mod tiles;
 use super::lanes::{Kernel, Lanes, MAX_LANES, dispatch};
 use crate::BLOCK_TOKENS;
 use crate::cpu::isa::Isa;
+use crate::cpu::memory::sized;
 use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -244,9 +245,9 @@ impl SpanWork {
             };
         }
         let Queries { rows, head_dim, .. } = queries;
-        grow(&mut self.queries, rows * head_dim);
-        grow(&mut self.block, BLOCK_TOKENS * pitch(head_dim));
-        grow(&mut self.scores, rows * SPAN);
+        sized(&mut self.queries, rows * head_dim);
+        sized(&mut self.block, BLOCK_TOKENS * pitch(head_dim));
+        sized(&mut self.scores, rows * SPAN);
         let packed = &mut self.queries;
         dispatch(isa, PackQueries { packed, queries });
         Prepared {
@@ -742,11 +743,5 @@ impl Kernel for Merge<'_> {
             total.sum[row] = s.first(s.mul_add(s.splat(self.sum[row]), new, sum));
             total.max[row] = max;
         }
-    }
-}
-
-fn grow<T: Clone + Default>(values: &mut Vec<T>, len: usize) {
-    if values.len() < len {
-        values.resize(len, T::default());
     }
 }

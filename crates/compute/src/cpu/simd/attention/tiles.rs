@@ -13,9 +13,10 @@
 //! `cargo run --release -p andante-compute --example ops -- 1 best attention` repeats it, `avx512` instead of `best`
 //! beside it.
 
-use super::{Queries, SPAN, Softmax, Span, States, grow, pitch};
+use super::{Queries, SPAN, Softmax, Span, States, pitch};
 use crate::BLOCK_TOKENS;
 use crate::cpu::isa::Isa;
+use crate::cpu::memory::sized;
 use crate::cpu::simd::lanes::dispatch;
 use crate::cpu::simd::tiles::Tiles;
 use std::arch::asm;
@@ -79,8 +80,8 @@ impl TileWork {
             factor,
         } = queries;
         let (groups, chunks) = (rows.div_ceil(ROWS), head_dim.div_ceil(DEPTH));
-        grow(&mut self.queries, groups * chunks);
-        grow(&mut self.scores, groups * ROWS * SPAN);
+        sized(&mut self.queries, groups * chunks);
+        sized(&mut self.scores, groups * ROWS * SPAN);
         assert!(isa.has_tiles());
         for index in 0..rows {
             let tiles = &mut self.queries[index / ROWS * chunks..][..chunks];
@@ -103,8 +104,8 @@ impl TileWork {
         let (pitch, blocks) = (pitch(span.head_dim), span.blocks.len());
         let groups = span.visible.len().div_ceil(ROWS);
         let chunks = span.head_dim.div_ceil(DEPTH);
-        grow(&mut self.weights, groups * blocks);
-        grow(&mut self.right, PAIR * chunks.max(blocks));
+        sized(&mut self.weights, groups * blocks);
+        sized(&mut self.right, PAIR * chunks.max(blocks));
         let Self {
             queries,
             right,
