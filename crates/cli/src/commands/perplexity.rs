@@ -17,6 +17,8 @@ const SCORED_ROWS: usize = 64;
 
 /// Scores the text and prints the estimate after each context and in the end.
 pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
+    let text = fs::read_to_string(&args.file)
+        .with_context(|| format!("cannot read {}", args.file.display()))?;
     let precision = if args.reference {
         Precision::Reference
     } else {
@@ -34,10 +36,10 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     )?;
     let tokenizer =
         Tokenizer::from_metadata(file.metadata()).context("cannot use the file's tokenizer")?;
-    let text = fs::read_to_string(&args.file)
-        .with_context(|| format!("cannot read {}", args.file.display()))?;
-    // llama.cpp drops one line end from a file.
-    let tokens = tokens(&tokenizer, text.strip_suffix('\n').unwrap_or(&text));
+    // As llama.cpp does it: one line end less, the beginning that the model wants, and no control tokens in the text.
+    let first = tokenizer.bos().filter(|_| tokenizer.add_bos());
+    let text = tokenizer.encode(text.strip_suffix('\n').unwrap_or(&text), Special::Text);
+    let tokens: Vec<u32> = first.into_iter().chain(text).collect();
     let context = args.ctx as usize;
     ensure!(
         tokens.len() >= 2 * context,
@@ -46,7 +48,6 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     );
     let contexts =
         (tokens.len() / context).min(args.chunks.map_or(usize::MAX, |chunks| chunks as usize));
-    let first = tokenizer.bos().filter(|_| tokenizer.add_bos());
     let mut scorer = Scorer::new(model.as_mut(), context)?;
     let mut score = Score::default();
     print(format_args!(
@@ -68,13 +69,6 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
         score.error(),
         score.count
     ))
-}
-
-/// The text's tokens as llama.cpp makes them: with the beginning that the model wants, and no control tokens in it.
-fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    let beginning = tokenizer.bos().filter(|_| tokenizer.add_bos());
-    let text = tokenizer.encode(text, Special::Text);
-    beginning.into_iter().chain(text).collect()
 }
 
 /// A model with room for one context.
