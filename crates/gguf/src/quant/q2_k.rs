@@ -4,7 +4,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..16 | a byte for each sub-block: scale in the low nibble, min in the high one |
-//! | 16..80 | `q`, pairs of bits: see [`code`] |
+//! | 16..80 | `q`, pairs of bits: see `code` |
 //! | 80..82 | `d`, f16 |
 //! | 82..84 | `dmin`, f16 |
 
