@@ -18,7 +18,7 @@
 //! those. Scales stay as compact as in the file
 //! ([`Scales`]), in lanes of sixteen rows as well.
 
-use super::decode::{Row, RowScales};
+use super::decode::Lane;
 use crate::ComputeError;
 use crate::cpu::memory::{Pages, WEIGHTS};
 use crate::cpu::pool::{Pool, STRIP};
@@ -226,7 +226,7 @@ impl Piece {
     }
 
     /// These bits of four codes, where they are in four bytes of the line.
-    fn write(self, codes: u32) -> u32 {
+    pub(crate) fn write(self, codes: u32) -> u32 {
         let masks = u32::from(self.mask) * 0x0101_0101;
         (codes >> self.place & masks) << self.shift
     }
@@ -263,10 +263,13 @@ impl Packed {
         pool.for_each(groups, 1, &|index| {
             let mut part = parts[index].lock().expect("a group is laid out once");
             let (quants, scales) = &mut *part;
-            let mut row = Row::empty();
             for lane in 0..STRIP.min(rows - index * STRIP) {
-                Row::decode(tensor.format, tensor.row(index * STRIP + lane), &mut row);
-                set_lane(kind.bits, lane, &row, (&mut **quants, &mut **scales));
+                let mut row = Lane {
+                    lane,
+                    lines: quants,
+                    scales,
+                };
+                row.fill(tensor.format, tensor.row(index * STRIP + lane));
             }
         });
         drop(parts);
@@ -288,47 +291,6 @@ impl Packed {
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
-}
-
-/// Puts a decoded row into its lane of a group.
-fn set_lane(bits: usize, lane: usize, row: &Row, (quants, scales): (&mut [Line], &mut [Lanes])) {
-    // With the number of bits as a constant, so are the places of all codes.
-    match bits {
-        2 => set_codes::<2>(lane, &row.values, quants),
-        3 => set_codes::<3>(lane, &row.values, quants),
-        4 => set_codes::<4>(lane, &row.values, quants),
-        5 => set_codes::<5>(lane, &row.values, quants),
-        6 => set_codes::<6>(lane, &row.values, quants),
-        _ => set_codes::<8>(lane, &row.values, quants),
-    }
-    for (entry, bits) in scales.iter_mut().zip(row.scales.entries()) {
-        entry.0[lane] = bits;
-    }
-}
-
-fn set_codes<const BITS: usize>(lane: usize, values: &[u8], quants: &mut [Line]) {
-    let blocks = quants.as_chunks_mut::<BITS>().0;
-    for (block, values) in blocks.iter_mut().zip(values.as_chunks::<BLOCK>().0) {
-        let mut words = [0_u32; BITS];
-        for (quad, &codes) in values.as_chunks::<4>().0.iter().enumerate() {
-            for piece in const { all_pieces::<BITS>() }[quad] {
-                words[piece.line] |= piece.write(u32::from_le_bytes(codes));
-            }
-        }
-        for (line, word) in block.iter_mut().zip(words) {
-            line.0.as_chunks_mut::<4>().0[lane] = word.to_le_bytes();
-        }
-    }
-}
-
-const fn all_pieces<const BITS: usize>() -> [[Piece; 2]; QUADS] {
-    let mut all = [Piece::of(BITS, 0); QUADS];
-    let mut quad = 1;
-    while quad < QUADS {
-        all[quad] = Piece::of(BITS, quad);
-        quad += 1;
-    }
-    all
 }
 
 /// Sixteen rows of a packed matrix.
@@ -395,12 +357,5 @@ impl Group<'_> {
             }
             Scales::Plain | Scales::Bf16 | Scales::Super | Scales::SuperHalf => 0.0,
         }
-    }
-}
-
-impl RowScales {
-    /// This row's numbers in the order of [`Scales`].
-    fn entries(&self) -> impl Iterator<Item = u16> {
-        self.0.iter().copied()
     }
 }
