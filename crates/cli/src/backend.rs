@@ -1,6 +1,8 @@
 //! The choice of a backend: the only place that knows which ones this program was built with.
 
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use andante_compute::{CpuBackend, CpuConfig, KvType};
@@ -33,9 +35,41 @@ pub(crate) struct Loaded {
 
 /// Fetches the model if need be and loads it, with a progress bar.
 pub(crate) fn load(args: &ModelArgs, precision: Precision) -> Result<Loaded> {
+    Ok(load_beside(args, precision, |_| ())?.0)
+}
+
+/// [`load`], while another thread makes something else of the file.
+pub(crate) fn load_beside<T: Send>(
+    args: &ModelArgs,
+    precision: Precision,
+    beside: impl FnOnce(&GgufFile) -> T + Send,
+) -> Result<(Loaded, T)> {
     let path = Store::from_environment()?.fetch(&args.model)?;
     let start = Instant::now();
     let file = open(&path)?;
+    let (model, other) = thread::scope(|scope| {
+        let other = scope.spawn(|| beside(&file));
+        let model = load_model(&file, args, precision);
+        (
+            model,
+            other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+        )
+    });
+    let model = model.with_context(|| format!("cannot load {}", path.display()))?;
+    let name = path
+        .file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let load_time = start.elapsed();
+    let loaded = Loaded {
+        file,
+        model,
+        name,
+        load_time,
+    };
+    Ok((loaded, other))
+}
+
+fn load_model(file: &GgufFile, args: &ModelArgs, precision: Precision) -> Result<Box<dyn Model>> {
     let reference = precision == Precision::Reference;
     let kv_type = match args.kv_type {
         _ if reference => KvType::F32,
@@ -49,21 +83,12 @@ pub(crate) fn load(args: &ModelArgs, precision: Precision) -> Result<Loaded> {
         ..CpuConfig::default()
     })?;
     let bar = progress::bytes(0, "loading");
-    let model = andante_model::load(&file, backend, &mut |done, total| {
+    let model = andante_model::load(file, backend, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let model = model.with_context(|| format!("cannot load {}", path.display()))?;
-    let name = path
-        .file_stem()
-        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Ok(Loaded {
-        file,
-        model,
-        name,
-        load_time: start.elapsed(),
-    })
+    Ok(model?)
 }
 
 /// Opens a model file; its errors name it.

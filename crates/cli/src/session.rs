@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TextStack};
+use andante_gguf::GgufFile;
 use andante_text::{ChatTemplate, Tokenizer};
 use anyhow::{Context, Result};
 
@@ -32,25 +33,28 @@ pub(crate) fn start(
     engine: &EngineArgs,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Result<Session> {
-    let loaded = backend::load(model, Precision::Fast)?;
-    let metadata = loaded.file.metadata();
-    let tokenizer =
-        Tokenizer::from_metadata(metadata).context("cannot use the file's tokenizer")?;
-    let template = ChatTemplate::from_metadata(metadata, &tokenizer)
-        .context("cannot use the file's chat template")?;
+    let (loaded, text) = backend::load_beside(model, Precision::Fast, text_stack)?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
-    let text = TextStack {
-        tokenizer: Arc::new(tokenizer),
-        template: template.map(Arc::new),
-    };
     let (handle, thread) =
-        andante_engine::spawn(loaded.model, text, &config).context("cannot start the engine")?;
+        andante_engine::spawn(loaded.model, text?, &config).context("cannot start the engine")?;
     Ok(Session {
         handle,
         name: loaded.name,
         load_time: loaded.load_time,
         thread,
+    })
+}
+
+fn text_stack(file: &GgufFile) -> Result<TextStack> {
+    let metadata = file.metadata();
+    let tokenizer =
+        Tokenizer::from_metadata(metadata).context("cannot use the file's tokenizer")?;
+    let template = ChatTemplate::from_metadata(metadata, &tokenizer)
+        .context("cannot use the file's chat template")?;
+    Ok(TextStack {
+        tokenizer: Arc::new(tokenizer),
+        template: template.map(Arc::new),
     })
 }
 

@@ -42,7 +42,7 @@ pub struct Tokenizer {
     vocab: Vocab,
     model: Model,
     /// The bytes of every token.
-    pieces: Vec<Box<[u8]>>,
+    pieces: Pieces,
     /// All tokens that are found by their spelling.
     special: SpecialTokens,
     /// Those of them that are found in user text as well.
@@ -86,10 +86,7 @@ impl Tokenizer {
         let add_bos = flag("tokenizer.ggml.add_bos_token", default_bos)?;
         let add_eos = flag("tokenizer.ggml.add_eos_token", false)?;
         Ok(Self {
-            pieces: (0..)
-                .zip(&vocab.texts)
-                .map(|(id, text)| model.piece(vocab.kind(id), text).into())
-                .collect(),
+            pieces: Pieces::of(&vocab, &model),
             special: SpecialTokens::new(vocab.of_kinds(&[
                 TokenKind::Control,
                 TokenKind::Unknown,
@@ -115,9 +112,7 @@ impl Tokenizer {
     /// Ids outside the vocabulary have none.
     #[must_use]
     pub fn piece(&self, token: u32) -> &[u8] {
-        self.pieces
-            .get(token as usize)
-            .map_or(&[], |piece| &piece[..])
+        self.pieces.get(token)
     }
 
     /// Number of tokens in the vocabulary.
@@ -169,14 +164,50 @@ impl Tokenizer {
 }
 
 impl Model {
-    /// The bytes that a token stands for.
-    fn piece(&self, kind: TokenKind, text: &str) -> Vec<u8> {
+    /// Appends the bytes that a token stands for.
+    fn piece(&self, kind: TokenKind, text: &str, out: &mut Vec<u8>) {
         match (kind, self) {
-            (TokenKind::Unused, _) => Vec::new(),
-            (TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined, _) => text.into(),
-            (TokenKind::Byte, _) => byte_of_text(text).map_or_else(Vec::new, |byte| vec![byte]),
-            (TokenKind::Normal, Self::Bpe(_)) => bytes::decode(text),
-            (TokenKind::Normal, Self::Spm(_)) => text.replace(spm::BLANK, " ").into_bytes(),
+            (TokenKind::Unused, _) => {}
+            (TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined, _) => {
+                out.extend_from_slice(text.as_bytes());
+            }
+            (TokenKind::Byte, _) => out.extend(byte_of_text(text)),
+            (TokenKind::Normal, Self::Bpe(_)) => bytes::decode(text, out),
+            (TokenKind::Normal, Self::Spm(_)) => {
+                for (index, part) in text.split(spm::BLANK).enumerate() {
+                    if index > 0 {
+                        out.push(b' ');
+                    }
+                    out.extend_from_slice(part.as_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// The bytes of every token, one after the other.
+#[derive(Debug)]
+struct Pieces {
+    bytes: Vec<u8>,
+    /// Where each token's bytes begin, and where the last one's end.
+    starts: Vec<usize>,
+}
+
+impl Pieces {
+    fn of(vocab: &Vocab, model: &Model) -> Self {
+        let (mut bytes, mut starts) = (Vec::new(), Vec::with_capacity(vocab.len() + 1));
+        for (id, text) in (0..).zip(&vocab.texts) {
+            starts.push(bytes.len());
+            model.piece(vocab.kind(id), text, &mut bytes);
+        }
+        starts.push(bytes.len());
+        Self { bytes, starts }
+    }
+
+    fn get(&self, token: u32) -> &[u8] {
+        match self.starts.get(token as usize..) {
+            Some(&[start, end, ..]) => &self.bytes[start..end],
+            _ => &[],
         }
     }
 }

@@ -28,14 +28,15 @@ impl Bpe {
         let mut single = [NONE; 256];
         let mut words = FxHashMap::default();
         for (&text, &id) in &ids {
-            if !text.chars().all(|c| bytes::byte_of(c).is_some()) {
-                continue;
-            }
-            let word = bytes::decode(text);
-            if let [byte] = word[..] {
+            let mut chars = text.chars();
+            if let (Some(c), None) = (chars.next(), chars.next())
+                && let Some(byte) = bytes::byte_of(c)
+            {
                 single[usize::from(byte)] = id;
             }
-            if pre_tokenizer.whole_words {
+            if pre_tokenizer.whole_words && text.chars().all(|c| bytes::byte_of(c).is_some()) {
+                let mut word = Vec::with_capacity(text.len());
+                bytes::decode(text, &mut word);
                 words.insert(word, id);
             }
         }
@@ -81,6 +82,7 @@ fn read_merges(
         .collect();
     let lines = metadata.require_strings("tokenizer.ggml.merges")?;
     let mut merges = FxHashMap::with_capacity_and_hasher(lines.len(), Default::default());
+    let mut joined = String::new();
     for (index, line) in lines.into_iter().enumerate() {
         let bad = || TextError::BadMerge {
             index,
@@ -93,7 +95,9 @@ fn read_merges(
             .find(|&(_, c)| c == ' ')
             .map(|(at, _)| (&line[..at], &line[at + 1..]))
             .ok_or_else(bad)?;
-        let joined = format!("{left}{right}");
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
         if control.contains(joined.as_str()) {
             continue;
         }

@@ -13,22 +13,34 @@ pub(super) fn byte_of(c: char) -> Option<u8> {
     let code = u32::from(c);
     match u8::try_from(code) {
         Ok(byte) => is_printable(byte).then_some(byte),
-        Err(_) => (0..=u8::MAX)
-            .filter(|&byte| !is_printable(byte))
-            .nth(usize::try_from(code - 0x100).ok()?),
+        Err(_) => UNPRINTABLE
+            .get(usize::try_from(code - 0x100).ok()?)
+            .copied(),
     }
 }
 
-/// The bytes that a token's text stands for; characters outside the alphabet stand for their UTF-8 form.
-pub(super) fn decode(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
+/// The bytes that are not, in order.
+const UNPRINTABLE: [u8; 68] = {
+    let mut all = [0; 68];
+    let (mut count, mut code) = (0, 0);
+    while code < 256 {
+        if !is_printable(code as u8) {
+            all[count] = code as u8;
+            count += 1;
+        }
+        code += 1;
+    }
+    all
+};
+
+/// Appends the bytes that a token's text stands for; characters outside the alphabet stand for their UTF-8 form.
+pub(super) fn decode(text: &str, bytes: &mut Vec<u8>) {
     for c in text.chars() {
         match byte_of(c) {
             Some(byte) => bytes.push(byte),
             None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
-    bytes
 }
 
 #[cfg(test)]
@@ -44,7 +56,9 @@ mod tests {
         assert_eq!(byte_of('\u{144}'), None);
         assert_eq!(byte_of(' '), None);
         assert_eq!(byte_of('é'), Some(0xE9));
-        assert_eq!(decode("ĠcafÃ©"), " café".as_bytes());
+        let mut bytes = Vec::new();
+        decode("ĠcafÃ©", &mut bytes);
+        assert_eq!(bytes, " café".as_bytes());
     }
 
     #[test]

@@ -47,10 +47,8 @@ impl Spm {
         }
         let mut before_blank = FxHashSet::default();
         for text in ids.keys() {
-            for (c, next) in text.chars().zip(text.chars().skip(1)) {
-                if next == BLANK && c != BLANK {
-                    before_blank.insert(c);
-                }
+            for (at, _) in text.match_indices(BLANK) {
+                before_blank.extend(text[..at].chars().next_back().filter(|&c| c != BLANK));
             }
         }
         Ok(Self {

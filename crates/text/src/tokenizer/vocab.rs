@@ -167,9 +167,10 @@ impl Vocab {
 
     /// Adds the tokens that end an answer by their text, and makes them control tokens.
     fn find_ends(&mut self) {
+        let ends: FxHashSet<&str> = END_TEXTS.iter().copied().collect();
         let mut found: FxHashMap<&str, u32> = FxHashMap::default();
         for (id, text) in (0..).zip(&self.texts) {
-            if let Some(&end) = END_TEXTS.iter().find(|&&end| end == text) {
+            if let Some(&end) = ends.get(text.as_str()) {
                 found.insert(end, id);
             }
         }
