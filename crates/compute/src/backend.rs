@@ -48,6 +48,17 @@ pub trait Backend: Send + 'static {
     /// Bytes that one block of such a cache takes here, all layers, keys and values.
     fn kv_block_bytes(&self, shape: &KvShape) -> u64;
 
+    /// What the bytes of a block mean here, beside the shape: number format, layout, and the arithmetic they were made
+    /// with, as far as it decides their bits. `f16 pairs, avx512-vnni+amx`.
+    fn kv_format(&self, shape: &KvShape) -> String;
+
+    /// Copies a block, keys and values of all layers, into `out`, [`Backend::kv_block_bytes`] long; waits for what was
+    /// enqueued. The bytes mean something only to backends of the same [`Backend::kv_format`].
+    fn kv_read(&self, kv: &Self::Kv, block: u32, out: &mut [u8]);
+
+    /// Makes a block what [`Backend::kv_read`] gave, wherever that block was.
+    fn kv_write_block(&mut self, kv: &mut Self::Kv, block: u32, bytes: &[u8]);
+
     /// `out[r] = table[tokens[r]] * scale`; one row per token.
     fn embed(&mut self, out: &mut Self::Buffer, table: &Self::Weight, tokens: &[u32], scale: f32);
 

@@ -20,7 +20,7 @@ use rig::Rig;
 /// # Panics
 /// When a check fails.
 pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
-    let checks: [fn(&mut Rig<B>); 16] = [
+    let checks: [fn(&mut Rig<B>); 17] = [
         ops::embed,
         ops::norms,
         ops::products,
@@ -32,6 +32,7 @@ pub fn run<B: Backend>(mut make: impl FnMut() -> B) {
         ops::attention_of_many_sequences,
         ops::attention_with_sinks,
         ops::masked_slots_are_never_read,
+        ops::blocks_can_be_moved,
         independence::each_op_row_by_row,
         independence::products_row_by_row,
         independence::experts_row_by_row,

@@ -1,8 +1,9 @@
 //! A model without weights, for tests and simulations of everything above the model.
 //!
-//! It keeps one token in each KV slot and finds a sequence's tokens again only through its block table, so a wrong slot, a
-//! wrong table or a block given away too early shows as wrong tokens. What follows is a hash of all those tokens, or a
-//! scripted answer. Nothing depends on the neighbours of a row or on how a prompt was cut.
+//! It keeps one token in each KV slot, with a hash of the slots before it, and finds a sequence's tokens again only through
+//! its block table, so a wrong slot, a wrong table, a block given away too early or copied to where it does not belong shows
+//! as wrong tokens or in an assertion. What follows is a hash of all those tokens, or a scripted answer. Nothing depends on
+//! the neighbours of a row or on how a prompt was cut.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -174,7 +175,14 @@ impl FakeModel {
                     slot, batch.slots[row] as usize,
                     "slot and block table disagree"
                 );
-                kv[slot] = Some(batch.tokens[row]);
+                let before = match position {
+                    0 => 0,
+                    _ => {
+                        let before = kv[self::slot(table, position - 1, self.block_tokens)];
+                        before.expect("no row reads a slot never written").hash
+                    }
+                };
+                kv[slot] = Some(Slot::new(before, batch.tokens[row]));
             }
         }
     }
@@ -189,10 +197,18 @@ impl FakeModel {
         let table =
             &batch.block_tables[sequence.blocks.start as usize..sequence.blocks.end as usize];
         let kv = self.kv.lock();
+        let mut before = 0;
         (0..=batch.positions[row as usize])
             .map(|position| {
-                kv[slot(table, position, self.block_tokens)]
-                    .expect("no row reads a slot never written")
+                let slot = kv[slot(table, position, self.block_tokens)]
+                    .expect("no row reads a slot never written");
+                let expected = Slot::new(before, slot.token);
+                assert_eq!(
+                    slot, expected,
+                    "a slot holds what follows the slots before it"
+                );
+                before = slot.hash;
+                slot.token
             })
             .collect()
     }
@@ -206,7 +222,7 @@ impl Model for FakeModel {
     fn kv_layout(&self) -> KvLayout {
         KvLayout {
             block_tokens: self.block_tokens,
-            block_bytes: u64::from(self.block_tokens),
+            block_bytes: (self.block_tokens as usize * SLOT_BYTES) as u64,
             state_bytes: 0,
         }
     }
@@ -252,16 +268,67 @@ impl Model for FakeModel {
     fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
         Ok(Logits::new(&self.logits, self.info.vocab))
     }
+
+    fn read_block(&self, block: u32, out: &mut [u8]) {
+        let kv = self.kv.lock();
+        let slots = &kv[block_slots(block, self.block_tokens)];
+        assert_eq!(out.len(), slots.len() * SLOT_BYTES);
+        for (slot, out) in slots.iter().zip(out.chunks_exact_mut(SLOT_BYTES)) {
+            let (token, hash) = slot.map_or((u32::MAX, 0), |slot| (slot.token, slot.hash));
+            out[..4].copy_from_slice(&token.to_le_bytes());
+            out[4..].copy_from_slice(&hash.to_le_bytes());
+        }
+    }
+
+    fn write_block(&mut self, block: u32, bytes: &[u8]) {
+        let mut kv = self.kv.lock();
+        let slots = &mut kv[block_slots(block, self.block_tokens)];
+        assert_eq!(bytes.len(), slots.len() * SLOT_BYTES);
+        for (slot, bytes) in slots.iter_mut().zip(bytes.as_chunks::<SLOT_BYTES>().0) {
+            let &[a, b, c, d, ref hash @ ..] = bytes;
+            let token = u32::from_le_bytes([a, b, c, d]);
+            let hash = u64::from_le_bytes(*hash);
+            *slot = (token != u32::MAX).then_some(Slot { token, hash });
+        }
+    }
+
+    fn kv_identity(&self) -> [u8; 32] {
+        let mut identity = *b"fake model, tokens in a block:  ";
+        identity[31] = self.block_tokens as u8;
+        identity
+    }
 }
 
-/// The token in each slot of KV memory.
+/// What is kept of a token, as keys and values depend on everything before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    token: u32,
+    /// Of the sequence up to here.
+    hash: u64,
+}
+
+/// A slot's token and hash as bytes.
+const SLOT_BYTES: usize = 12;
+
+impl Slot {
+    fn new(before: u64, token: u32) -> Self {
+        let hash = mix(before ^ u64::from(token));
+        Self { token, hash }
+    }
+}
+
+/// The slots of KV memory.
 #[derive(Debug, Clone, Default)]
-struct Memory(Arc<Mutex<Vec<Option<u32>>>>);
+struct Memory(Arc<Mutex<Vec<Option<Slot>>>>);
 
 impl Memory {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<u32>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<Slot>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn block_slots(block: u32, block_tokens: u32) -> std::ops::Range<usize> {
+    (block * block_tokens) as usize..((block + 1) * block_tokens) as usize
 }
 
 /// Keeps a fake model's KV in memory, fails and dawdles as its seed says, and takes virtual time.
@@ -278,14 +345,14 @@ pub struct FakeStore {
     late_one_in: u32,
     loads_stick: bool,
     /// By the tokens from the beginning of a sequence to the end of a block: what the block holds.
-    blocks: BTreeMap<Vec<u32>, Vec<u32>>,
+    blocks: BTreeMap<Vec<u32>, Vec<Slot>>,
     pending: Option<Pending>,
 }
 
 struct Pending {
     polls_left: u32,
     /// Blocks to fill with their content, at the end.
-    fill: Vec<(u32, Vec<u32>)>,
+    fill: Vec<(u32, Vec<Slot>)>,
     done: u32,
 }
 
@@ -317,7 +384,7 @@ impl FakeStore {
     }
 
     /// Begins a transfer of `asked` blocks that puts `fill` into memory; gives how many it will do.
-    fn begin(&mut self, asked: usize, mut fill: Vec<(u32, Vec<u32>)>, sticks: bool) -> u32 {
+    fn begin(&mut self, asked: usize, mut fill: Vec<(u32, Vec<Slot>)>, sticks: bool) -> u32 {
         assert!(self.pending.is_none(), "one transfer at a time");
         let asked = u32::try_from(asked).expect("block numbers are u32");
         let done = if self.chance(self.fails_one_in) {
@@ -374,14 +441,18 @@ impl Store for FakeStore {
             );
             for (k, &number) in span.blocks.iter().enumerate() {
                 let end = (span.first_block as usize + k + 1) * block;
-                let slots = number as usize * block..(number as usize + 1) * block;
-                let content: Vec<u32> = self.kv.lock()[slots]
+                let content: Vec<Slot> = self.kv.lock()[block_slots(number, self.block_tokens)]
                     .iter()
-                    .map(|token| token.expect("a block to save has been computed"))
+                    .map(|slot| slot.expect("a block to save has been computed"))
                     .collect();
-                assert_eq!(
-                    content,
-                    span.tokens[end - block..end],
+                let mut before = hash(&span.tokens[..end - block]);
+                let expected = span.tokens[end - block..end].iter().map(|&token| {
+                    let slot = Slot::new(before, token);
+                    before = slot.hash;
+                    slot
+                });
+                assert!(
+                    content.iter().copied().eq(expected),
                     "a block holds what names it"
                 );
                 copies.push((span.tokens[..end].to_vec(), content));
@@ -399,11 +470,11 @@ impl Store for FakeStore {
             return Transfer::Pending;
         }
         let pending = self.pending.take().expect("it was there");
-        let block = self.block_tokens as usize;
         let mut kv = self.kv.lock();
         for (number, content) in pending.fill {
-            for (k, token) in content.into_iter().enumerate() {
-                kv[number as usize * block + k] = Some(token);
+            let slots = &mut kv[block_slots(number, self.block_tokens)];
+            for (to, slot) in slots.iter_mut().zip(content) {
+                *to = Some(slot);
             }
         }
         Transfer::Done {

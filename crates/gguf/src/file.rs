@@ -46,6 +46,11 @@ impl GgufFile {
         self.parts[0].version
     }
 
+    /// The bytes of everything before the tensors' data, metadata and tensor directory, of each part of the model.
+    pub fn heads(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(Part::head)
+    }
+
     /// All tensors, in file order.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
         self.parts

@@ -44,6 +44,8 @@ pub(crate) struct Part {
     /// Where the value of each metadata key begins, in file order: for errors found later.
     value_offsets: Vec<u64>,
     pub(crate) tensors: Vec<Entry>,
+    /// Bytes of everything before the tensors' data.
+    head_len: usize,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,7 @@ struct Contents {
     metadata: Metadata,
     value_offsets: Vec<u64>,
     tensors: Vec<Entry>,
+    head_len: usize,
 }
 
 impl Part {
@@ -103,6 +106,11 @@ impl Part {
             format: entry.format,
             data,
         }
+    }
+
+    /// See [`crate::GgufFile::heads`].
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.bytes.get()[..self.head_len]
     }
 
     /// See [`crate::GgufFile::release`].
@@ -154,6 +162,7 @@ impl Part {
                 metadata,
                 value_offsets,
                 tensors,
+                head_len,
             }) => Ok(Self {
                 bytes,
                 path,
@@ -161,6 +170,7 @@ impl Part {
                 metadata,
                 value_offsets,
                 tensors,
+                head_len,
             }),
             Err(malformed) => Err(Error::Malformed(Box::new(Malformed {
                 file: path,
@@ -192,6 +202,8 @@ impl Contents {
             directory.push(RawEntry::read(&mut reader, index)?);
         }
 
+        // Not above the length of bytes in memory, so it fits.
+        let head_len = reader.position() as usize;
         // Cannot overflow: both are far below 2⁶³.
         let data_start = reader.position().next_multiple_of(alignment.into());
         let tensors = directory
@@ -204,6 +216,7 @@ impl Contents {
             metadata,
             value_offsets,
             tensors,
+            head_len,
         })
     }
 }

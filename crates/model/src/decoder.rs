@@ -2,6 +2,7 @@
 
 use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, KvShape};
 
+use crate::identity::{self, Fingerprint};
 use crate::spec::{DecoderSpec, FeedForward, LayerSpec};
 use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
 
@@ -11,6 +12,7 @@ pub(crate) struct Decoder<B: Backend> {
     weights: Weights<B>,
     backend: B,
     info: ModelInfo,
+    fingerprint: Fingerprint,
     memory: Option<Memory<B>>,
     /// Rows of logits that the last forward pass computed.
     logit_rows: usize,
@@ -98,6 +100,8 @@ enum Inner<B: Backend> {
     },
 }
 
+const NO_BLOCKS: &str = "reserve comes before blocks are copied";
+
 impl<B: Backend> Model for Decoder<B> {
     fn info(&self) -> &ModelInfo {
         &self.info
@@ -152,15 +156,36 @@ impl<B: Backend> Model for Decoder<B> {
         let values = self.backend.read(&memory.logits, self.logit_rows)?;
         Ok(Logits::new(values, self.spec.vocab))
     }
+
+    fn read_block(&self, block: u32, out: &mut [u8]) {
+        let memory = self.memory.as_ref().expect(NO_BLOCKS);
+        self.backend.kv_read(&memory.kv, block, out);
+    }
+
+    fn write_block(&mut self, block: u32, bytes: &[u8]) {
+        let memory = self.memory.as_mut().expect(NO_BLOCKS);
+        self.backend.kv_write_block(&mut memory.kv, block, bytes);
+    }
+
+    fn kv_identity(&self) -> [u8; 32] {
+        let shape = self.kv_shape();
+        identity::of_blocks(&self.fingerprint, &shape, &self.backend.kv_format(&shape))
+    }
 }
 
 impl<B: Backend> Decoder<B> {
-    pub(crate) fn new(spec: DecoderSpec, weights: Weights<B>, backend: B, info: ModelInfo) -> Self {
+    pub(crate) fn new(
+        spec: DecoderSpec,
+        weights: Weights<B>,
+        backend: B,
+        (info, fingerprint): (ModelInfo, Fingerprint),
+    ) -> Self {
         Self {
             spec,
             weights,
             backend,
             info,
+            fingerprint,
             memory: None,
             logit_rows: 0,
         }

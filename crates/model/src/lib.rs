@@ -12,6 +12,7 @@
 mod arch;
 mod decoder;
 mod error;
+mod identity;
 mod loader;
 mod metadata;
 mod model;

@@ -7,6 +7,7 @@ use andante_gguf::{GgufFile, Tensor};
 
 use crate::arch::{self, EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS};
 use crate::decoder::{Decoder, FeedForwardWeights, Layer, Weights};
+use crate::identity;
 use crate::metadata::Keys;
 use crate::spec::{DecoderSpec, FeedForward};
 use crate::{Model, ModelError, ModelInfo};
@@ -41,7 +42,13 @@ pub fn load<B: Backend>(
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
     };
-    Ok(Box::new(Decoder::new(spec, weights, backend, info)))
+    let fingerprint = identity::fingerprint(file);
+    Ok(Box::new(Decoder::new(
+        spec,
+        weights,
+        backend,
+        (info, fingerprint),
+    )))
 }
 
 /// All tensors of a file but the RoPE factors, which are part of the spec.

@@ -38,6 +38,26 @@ pub trait Model: Send {
     /// # Errors
     /// When the device fails.
     fn logits(&mut self) -> Result<Logits<'_>, ModelError>;
+
+    /// Copies one block's keys and values of all layers into `out`: `kv_layout().block_bytes` bytes, opaque, meaningful
+    /// only to a model of the same [`kv_identity`](Self::kv_identity). Called between forward passes.
+    ///
+    /// # Panics
+    /// Before `reserve`, for a block beyond the reserved ones, or when `out` has another length.
+    fn read_block(&self, block: u32, out: &mut [u8]);
+
+    /// Makes a block what [`read_block`](Self::read_block) gave, of this block or another, here or elsewhere.
+    ///
+    /// # Panics
+    /// As `read_block`.
+    fn write_block(&mut self, block: u32, bytes: &[u8]);
+
+    /// Names what decides a block's bytes beside the tokens before its end: the file, the backend's number format and
+    /// arithmetic, the version of this program. Equal identities mean that blocks can be exchanged, bit for bit.
+    ///
+    /// Of the weights, only the first and last 4 KiB of each tensor are looked at, since reading all would take as long as
+    /// reading the file: models that differ elsewhere alone are not told apart.
+    fn kv_identity(&self) -> [u8; 32];
 }
 
 /// Facts about a loaded model, for people and for the limits of requests.

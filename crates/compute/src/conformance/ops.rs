@@ -2,7 +2,7 @@
 
 use super::blocks;
 use super::reference::{self, Context, Projection, widen};
-use super::rig::{Rig, assert_close};
+use super::rig::{Rig, assert_close, assert_same};
 use crate::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, ExpertsSpec, KvShape,
     Logits, RopeScaling, RopeSpec, RopeStyle, RopeTable,
@@ -609,4 +609,45 @@ pub(super) fn masked_slots_are_never_read<B: Backend>(rig: &mut Rig<B>) {
         }
     }
     assert_eq!(new.keys.len(), 5 * width);
+}
+
+/// Blocks that were read out and written to other places, of the same cache and of another, give the same bits.
+pub(super) fn blocks_can_be_moved<B: Backend>(rig: &mut Rig<B>) {
+    for spec in &SHAPES {
+        let (tokens, rows, blocks) = (200, 3, 7);
+        let context = context(rig, spec, tokens);
+        let batch = |table: &[u32]| rows_of(tokens - rows, rows, table);
+        let before: Vec<u32> = (0..blocks).collect();
+        let mut kv = cache(rig, spec, 2 * blocks as usize, &[(&context, &before)]);
+        let mut other = cache(rig, spec, blocks as usize, &[]);
+        let width = spec.heads * spec.head_dim;
+        let queries = rig.random.values(rows * width);
+        let q = rig.upload(&queries, width);
+        let mut out = rig.buffer(rows, width);
+        let mut attend = |rig: &mut Rig<B>, kv: &B::Kv, table: &[u32]| {
+            let batch = batch(table);
+            rig.backend
+                .attention(&mut out, &q, kv, 1, spec, None, &batch);
+            rig.download(&out, rows)
+        };
+        let expected = attend(rig, &kv, &before);
+
+        let shape = shape(spec, 2);
+        assert!(!rig.backend.kv_format(&shape).is_empty());
+        let mut bytes = vec![0; rig.backend.kv_block_bytes(&shape) as usize];
+        let moved: Vec<u32> = before.iter().map(|block| 2 * blocks - 1 - block).collect();
+        let elsewhere: Vec<u32> = before.iter().map(|block| (block + 3) % blocks).collect();
+        for block in before.iter().map(|&block| block as usize) {
+            rig.backend.kv_read(&kv, before[block], &mut bytes);
+            rig.backend.kv_write_block(&mut kv, moved[block], &bytes);
+            rig.backend
+                .kv_write_block(&mut other, elsewhere[block], &bytes);
+        }
+        // What the old places hold no longer matters.
+        for &block in &before {
+            rig.backend.kv_write_block(&mut kv, block, &bytes);
+        }
+        assert_same("moved blocks", &attend(rig, &kv, &moved), &expected);
+        assert_same("another cache", &attend(rig, &other, &elsewhere), &expected);
+    }
 }

@@ -13,6 +13,7 @@ use super::memory::Pages;
 use super::simd::attention::{Element, HeadBlock, Layout, Store, pitch};
 use super::simd::lanes::dispatch;
 use crate::{BLOCK_TOKENS, ComputeError, KvShape};
+use zerocopy::IntoBytes;
 
 /// How keys and values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +53,37 @@ impl CpuKv {
             KvType::F32 => Storage::F32(Blocks::new(isa, shape, blocks)?),
         }))
     }
+
+    pub(super) fn block(&self, block: u32) -> &[u8] {
+        match &self.0 {
+            Storage::F16(blocks) => blocks.block(block).as_bytes(),
+            Storage::F32(blocks) => blocks.block(block).as_bytes(),
+        }
+    }
+
+    pub(super) fn block_mut(&mut self, block: u32) -> &mut [u8] {
+        match &mut self.0 {
+            Storage::F16(blocks) => blocks.block_mut(block).as_mut_bytes(),
+            Storage::F32(blocks) => blocks.block_mut(block).as_mut_bytes(),
+        }
+    }
 }
 
 /// Bytes of one block.
 pub(super) fn block_bytes(kv_type: KvType, shape: &KvShape) -> u64 {
     (shape.layers * shape.kv_heads * head_block_len(shape.head_dim) * kv_type.bytes()) as u64
+}
+
+/// How the elements of a block are stored and lie, in words.
+pub(super) fn format(kv_type: KvType, isa: Isa) -> String {
+    let (name, layout) = match kv_type {
+        KvType::F16 => ("f16", Layout::of::<u16>(isa)),
+        KvType::F32 => ("f32", Layout::of::<f32>(isa)),
+    };
+    match layout {
+        Layout::Rows => format!("{name} rows"),
+        Layout::Pairs => format!("{name} pairs"),
+    }
 }
 
 /// Elements of one head's keys and values in one block.
@@ -111,6 +138,21 @@ impl<E: Element> Blocks<E> {
 
     pub(super) fn shape(&self) -> &KvShape {
         &self.shape
+    }
+
+    /// Elements of a block.
+    fn block_len(&self) -> usize {
+        self.shape.layers * self.shape.kv_heads * head_block_len(self.shape.head_dim)
+    }
+
+    fn block(&self, block: u32) -> &[E] {
+        let len = self.block_len();
+        &self.data[block as usize * len..][..len]
+    }
+
+    fn block_mut(&mut self, block: u32) -> &mut [E] {
+        let len = self.block_len();
+        &mut self.data[block as usize * len..][..len]
     }
 
     fn start(&self, block: usize, layer: usize, head: usize) -> usize {

@@ -56,6 +56,20 @@ impl Backend for CpuBackend {
         kv::block_bytes(self.kv_type, shape)
     }
 
+    fn kv_format(&self, _: &KvShape) -> String {
+        let reference = if self.reference { ", reference" } else { "" };
+        let elements = kv::format(self.kv_type, self.isa);
+        format!("{elements}, {}{reference}", self.isa)
+    }
+
+    fn kv_read(&self, kv: &CpuKv, block: u32, out: &mut [u8]) {
+        out.copy_from_slice(kv.block(block));
+    }
+
+    fn kv_write_block(&mut self, kv: &mut CpuKv, block: u32, bytes: &[u8]) {
+        kv.block_mut(block).copy_from_slice(bytes);
+    }
+
     fn embed(&mut self, out: &mut CpuBuffer, table: &CpuWeight, tokens: &[u32], scale: f32) {
         let (isa, table, width) = (self.isa, table.matrix(), out.width());
         let rows = out.rows_mut(tokens.len());

@@ -1005,4 +1005,13 @@ impl Model for Timed {
     fn logits(&mut self) -> Result<andante_model::Logits<'_>, ModelError> {
         self.0.logits()
     }
+    fn read_block(&self, block: u32, out: &mut [u8]) {
+        self.0.read_block(block, out);
+    }
+    fn write_block(&mut self, block: u32, bytes: &[u8]) {
+        self.0.write_block(block, bytes);
+    }
+    fn kv_identity(&self) -> [u8; 32] {
+        self.0.kv_identity()
+    }
 }

@@ -27,6 +27,9 @@ fn by_hand() -> Vec<u8> {
 fn a_file_written_byte_by_byte() {
     let file = GgufFile::from_bytes(by_hand()).expect("sound");
     assert_eq!(file.version(), 2);
+    // 24 of the header, 33 of the pair, 41 and 25 of the entries.
+    let heads: Vec<&[u8]> = file.heads().collect();
+    assert_eq!(heads, [&by_hand()[..24 + 33 + 41 + 25]]);
     assert_eq!(
         file.metadata().u32("general.alignment").expect("u32"),
         Some(8)

@@ -1,5 +1,6 @@
 //! Tiny models of each architecture, built in code: against transformers, against themselves, and damaged.
 
+mod blocks;
 mod files;
 mod fixture;
 mod rows;
