@@ -152,12 +152,7 @@ impl Kernels {
             .collect();
         let mut data = Vec::new();
         quant::quantize(format, &values, &mut data);
-        let tensor = Tensor {
-            name: "weight",
-            shape,
-            format,
-            data: &data,
-        };
+        let tensor = Tensor::new("weight", shape, format, &data);
         self.backend.weight(&tensor).expect("memory")
     }
 }

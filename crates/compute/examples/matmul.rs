@@ -87,12 +87,7 @@ fn measure(
 ) {
     let data = weights(format, outputs * inputs);
     let shape = [inputs as u64, outputs as u64];
-    let tensor = Tensor {
-        name: "weight",
-        shape: &shape,
-        format,
-        data: &data,
-    };
+    let tensor = Tensor::new("weight", &shape, format, &data);
     let weights: Vec<_> = (0..copies)
         .map(|_| backend.weight(&tensor).expect("a weight"))
         .collect();

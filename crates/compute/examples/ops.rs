@@ -256,12 +256,7 @@ impl Bench {
         let mut data = Vec::new();
         quant::quantize(format, &values, &mut data);
         self.backend
-            .weight(&Tensor {
-                name: "bench",
-                shape,
-                format,
-                data: &data,
-            })
+            .weight(&Tensor::new("bench", shape, format, &data))
             .expect("memory")
     }
 

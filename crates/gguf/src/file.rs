@@ -65,14 +65,6 @@ impl GgufFile {
             .map(|&(part, index)| self.parts[part].tensor(index))
     }
 
-    /// Says that this tensor's data is not needed for now, so that a program which has copied a tensor does not hold both.
-    /// The data can still be read, from the file again.
-    pub fn release(&self, name: &str) {
-        if let Some(&(part, index)) = self.index.get(name) {
-            self.parts[part].release(index);
-        }
-    }
-
     fn join(parts: Vec<Part>) -> Result<Self, Error> {
         let mut index = HashMap::new();
         for (number, part) in parts.iter().enumerate() {

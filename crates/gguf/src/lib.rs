@@ -8,6 +8,7 @@
 //! Sources of the format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md> and
 //! `ggml/src/ggml-quants.c` of the same repository.
 
+mod bytes;
 mod error;
 mod file;
 mod format;
@@ -22,6 +23,7 @@ mod tensor;
 mod value;
 mod writer;
 
+pub use bytes::Kept;
 pub use error::{Error, Fault, Malformed, Place};
 pub use file::GgufFile;
 pub use format::Format;

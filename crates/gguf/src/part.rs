@@ -15,9 +15,10 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::bytes::Bytes;
 use crate::metadata::describe;
-use crate::mmap::Mapping;
 use crate::reader::{Damage, Reader};
 use crate::{Error, Fault, Format, Malformed, Metadata, Place, Tensor, Value};
 
@@ -37,7 +38,7 @@ const MIN_ENTRY_BYTES: u64 = 8 + 4 + 4 + 8;
 /// A file whose structure is checked.
 #[derive(Debug)]
 pub(crate) struct Part {
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
     pub(crate) path: Option<PathBuf>,
     pub(crate) version: u32,
     pub(crate) metadata: Metadata,
@@ -46,21 +47,6 @@ pub(crate) struct Part {
     pub(crate) tensors: Vec<Entry>,
     /// Bytes of everything before the tensors' data.
     head_len: usize,
-}
-
-#[derive(Debug)]
-enum Bytes {
-    Mapped(Mapping),
-    Owned(Vec<u8>),
-}
-
-impl Bytes {
-    fn get(&self) -> &[u8] {
-        match self {
-            Self::Mapped(mapping) => mapping.bytes(),
-            Self::Owned(bytes) => bytes,
-        }
-    }
 }
 
 /// An entry of the tensor directory.
@@ -86,11 +72,11 @@ struct Contents {
 
 impl Part {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let mapping = Mapping::open(path).map_err(|source| Error::Io {
+        let bytes = Bytes::open(path).map_err(|source| Error::Io {
             path: path.to_owned(),
             source,
         })?;
-        Self::new(Bytes::Mapped(mapping), Some(path.to_owned()))
+        Self::new(bytes, Some(path.to_owned()))
     }
 
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Self, Error> {
@@ -99,25 +85,13 @@ impl Part {
 
     pub(crate) fn tensor(&self, index: usize) -> Tensor<'_> {
         let entry = &self.tensors[index];
-        let data = &self.bytes.get()[entry.data.clone()];
-        Tensor {
-            name: &entry.name,
-            shape: &entry.shape,
-            format: entry.format,
-            data,
-        }
+        let part = (&self.bytes, entry.data.clone());
+        Tensor::in_file(&entry.name, &entry.shape, entry.format, part)
     }
 
     /// See [`crate::GgufFile::heads`].
     pub(crate) fn head(&self) -> &[u8] {
         &self.bytes.get()[..self.head_len]
-    }
-
-    /// See [`crate::GgufFile::release`].
-    pub(crate) fn release(&self, index: usize) {
-        if let Bytes::Mapped(mapping) = &self.bytes {
-            mapping.release(self.tensors[index].data.clone());
-        }
     }
 
     /// An error about the value of metadata `key`.
@@ -164,7 +138,7 @@ impl Part {
                 tensors,
                 head_len,
             }) => Ok(Self {
-                bytes,
+                bytes: Arc::new(bytes),
                 path,
                 version,
                 metadata,

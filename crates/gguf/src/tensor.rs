@@ -1,6 +1,10 @@
 //! A tensor: its entry in the file's directory and its bytes.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::Format;
+use crate::bytes::{Bytes, Kept};
 
 /// A tensor of an open file. Entry and data are checked: `data` is exactly `rows ×
 /// format.row_bytes(cols)` long.
@@ -15,9 +19,56 @@ pub struct Tensor<'a> {
     pub format: Format,
     /// The blocks, row after row. No alignment of the address is promised.
     pub data: &'a [u8],
+    /// Where `data` lies, if in a file.
+    part: Option<(&'a Arc<Bytes>, usize)>,
 }
 
 impl<'a> Tensor<'a> {
+    /// A tensor that is in no file.
+    pub fn new(name: &'a str, shape: &'a [u64], format: Format, data: &'a [u8]) -> Self {
+        Self {
+            name,
+            shape,
+            format,
+            data,
+            part: None,
+        }
+    }
+
+    pub(crate) fn in_file(
+        name: &'a str,
+        shape: &'a [u64],
+        format: Format,
+        (bytes, range): (&'a Arc<Bytes>, Range<usize>),
+    ) -> Self {
+        Self {
+            part: Some((bytes, range.start)),
+            ..Self::new(name, shape, format, &bytes.get()[range])
+        }
+    }
+
+    /// Says that these rows are not needed for now, so that a program which has copied them does not hold both. They can
+    /// still be read, from the file again.
+    ///
+    /// # Panics
+    /// When there are not that many rows.
+    pub fn release(&self, rows: Range<usize>) {
+        let row_bytes = self.format.row_bytes(self.cols());
+        let (from, to) = (rows.start * row_bytes, rows.end * row_bytes);
+        assert!(from <= to && to <= self.data.len(), "rows of the tensor");
+        if let Some((bytes, start)) = self.part {
+            bytes.release(start + from..start + to);
+        }
+    }
+
+    /// The tensor's bytes, beyond the life of the file.
+    pub fn keep(&self) -> Kept {
+        match self.part {
+            Some((bytes, start)) => Kept::of(bytes, start..start + self.data.len()),
+            None => Kept::copy(self.data),
+        }
+    }
+
     /// Elements of a row: `shape[0]`.
     pub fn cols(&self) -> usize {
         // Not above the length of `data` in elements, so it fits.

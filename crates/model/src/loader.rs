@@ -112,7 +112,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             tensor.shape = &len;
         }
         let weight = self.backend.weight(&tensor)?;
-        self.keys.file.release(name);
+        tensor.release(0..tensor.rows());
         self.loaded_bytes += tensor.data.len() as u64;
         (self.progress)(self.loaded_bytes, self.total_bytes);
         self.loaded.insert(name.to_owned());

@@ -58,12 +58,7 @@ impl<B: Backend> Rig<B> {
 
     pub(super) fn weight(&mut self, format: Format, data: &[u8], shape: &[u64]) -> B::Weight {
         self.backend
-            .weight(&Tensor {
-                name: "conformance",
-                shape,
-                format,
-                data,
-            })
+            .weight(&Tensor::new("conformance", shape, format, data))
             .expect("a usable weight")
     }
 }

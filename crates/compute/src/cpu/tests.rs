@@ -154,12 +154,8 @@ fn experts_give_the_same_bits_on_any_number_of_threads() {
                     .collect();
                 let mut data = Vec::new();
                 quant::quantize(format, &values, &mut data);
-                let tensor = Tensor {
-                    name: "experts",
-                    shape: &[cols as u64, rows as u64, experts as u64],
-                    format,
-                    data: &data,
-                };
+                let shape = [cols as u64, rows as u64, experts as u64];
+                let tensor = Tensor::new("experts", &shape, format, &data);
                 backend.weight(&tensor).expect("a weight")
             });
         let [mut x, mut out] = [(); 2].map(|()| backend.buffer(rows, hidden).expect("a buffer"));
@@ -191,12 +187,7 @@ fn experts_give_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn experts_of_broken_strips_are_refused() {
     let mut backend = CpuBackend::new(CpuConfig::default()).expect("threads");
-    let tensor = Tensor {
-        name: "ffn_up_exps",
-        shape: &[1, 24, 2],
-        format: Format::F32,
-        data: &[0; 4 * 48],
-    };
+    let tensor = Tensor::new("ffn_up_exps", &[1, 24, 2], Format::F32, &[0; 4 * 48]);
     let refused = backend.weight(&tensor);
     assert!(matches!(
         refused,

@@ -62,9 +62,17 @@ fn a_file_of_the_pypi_package() {
     // What was released can be read again, and the whole of what follows is.
     for tensor in file.tensors() {
         let before = tensor.data.to_vec();
-        file.release(tensor.name);
+        let kept = tensor.keep();
+        tensor.release(0..tensor.rows());
         assert_eq!(tensor.data, before);
+        assert_eq!(*kept, *before);
     }
+    let first = file.tensors().next().expect("a tensor");
+    let (kept, before) = (first.keep(), first.data.to_vec());
+    assert!(std::panic::catch_unwind(|| first.release(0..first.rows() + 1)).is_err());
+    drop(file);
+    assert_eq!(*kept, *before, "what is kept outlives the file");
+    let file = GgufFile::open(&path).expect("sound");
     let metadata = file.metadata();
     assert_eq!(file.version(), 3);
     assert_eq!(

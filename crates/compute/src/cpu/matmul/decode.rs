@@ -183,10 +183,11 @@ impl<const BITS: usize> Cursor<'_, BITS> {
 
     /// Q3_K: 32 bytes of third bits, bit `i` for the `i`-th 32 columns; 64 bytes of pairs of bits; 12 of scales; f16 `d`.
     #[inline(always)]
-    fn super_half_3(&mut self, block: &[u8; q3_k::BLOCK_BYTES]) {
+    fn super_half_3(&mut self, block: &[u8]) {
+        let whole = block.as_array().expect("a block of Q3_K");
         self.scales(&block[108..]);
         for index in 0..8 {
-            let pair = [2 * index, 2 * index + 1].map(|sub| q3_k::scale(block, sub));
+            let pair = [2 * index, 2 * index + 1].map(|sub| q3_k::scale(whole, sub));
             self.scale(u16::from_le_bytes(pair.map(i8::cast_unsigned)));
         }
         let (third, rest) = block.split_at(32);
@@ -201,10 +202,11 @@ impl<const BITS: usize> Cursor<'_, BITS> {
 
     /// IQ4_XS: f16 `d`, 6 bytes of scales, 16 bytes of nibbles for every 32 columns.
     #[inline(always)]
-    fn super_4(&mut self, block: &[u8; iq4_xs::BLOCK_BYTES]) {
+    fn super_4(&mut self, block: &[u8]) {
+        let whole = block.as_array().expect("a block of IQ4_XS");
         self.scales(&block[..2]);
         for index in 0..4 {
-            let pair = [2 * index, 2 * index + 1].map(|sub| iq4_xs::scale(block, sub));
+            let pair = [2 * index, 2 * index + 1].map(|sub| iq4_xs::scale(whole, sub));
             self.scale(u16::from_le_bytes(pair.map(i8::cast_unsigned)));
         }
         for nibbles in block[8..].as_chunks::<16>().0 {

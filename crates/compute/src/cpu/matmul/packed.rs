@@ -34,6 +34,9 @@ pub(crate) const QUADS: usize = BLOCK / 4;
 /// Blocks in a super-block of the K formats.
 pub(crate) const SUPER: usize = 8;
 
+/// How much of a file is laid out before its pages are given back: so much more memory than the matrices take is in use.
+const LOAD_BYTES: usize = 8 << 20;
+
 /// One cache line: four columns of sixteen rows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
@@ -255,24 +258,31 @@ impl Packed {
             quants: Pages::new(groups * lines, WEIGHTS)?,
             scales: Pages::new(groups * lanes, WEIGHTS)?,
         };
-        let quants = packed.quants.chunks_exact_mut(lines);
-        let parts: Vec<_> = quants
-            .zip(packed.scales.chunks_exact_mut(lanes))
-            .map(Mutex::new)
-            .collect();
-        pool.for_each(groups, 1, &|index| {
-            let mut part = parts[index].lock().expect("a group is laid out once");
-            let (quants, scales) = &mut *part;
-            for lane in 0..STRIP.min(rows - index * STRIP) {
-                let mut row = Lane {
-                    lane,
-                    lines: quants,
-                    scales,
-                };
-                row.fill(tensor.format, tensor.row(index * STRIP + lane));
-            }
-        });
-        drop(parts);
+        let part = (LOAD_BYTES / (STRIP * tensor.row(0).len())).max(1);
+        let quants = packed.quants.chunks_mut(part * lines);
+        let parts = quants.zip(packed.scales.chunks_mut(part * lanes));
+        for (first, (quants, scales)) in (0..).step_by(part).zip(parts) {
+            let quants = quants.chunks_exact_mut(lines);
+            let part: Vec<_> = quants
+                .zip(scales.chunks_exact_mut(lanes))
+                .map(Mutex::new)
+                .collect();
+            let start = first * STRIP;
+            pool.for_each(part.len(), 1, &|index| {
+                let mut group = part[index].lock().expect("a group is laid out once");
+                let (lines, scales) = &mut *group;
+                let start = start + index * STRIP;
+                for lane in 0..STRIP.min(rows - start) {
+                    let mut row = Lane {
+                        lane,
+                        lines,
+                        scales,
+                    };
+                    row.fill(tensor.format, tensor.row(start + lane));
+                }
+            });
+            tensor.release(start..rows.min(start + part.len() * STRIP));
+        }
         Ok(packed)
     }
 

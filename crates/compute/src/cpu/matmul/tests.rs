@@ -57,12 +57,7 @@ pub(super) fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
 
 pub(super) fn load(format: Format, bytes: &[u8], shape: [usize; 2], reference: bool) -> Matrix {
     let shape = shape.map(|side| side as u64);
-    let tensor = Tensor {
-        name: "w",
-        shape: &shape,
-        format,
-        data: bytes,
-    };
+    let tensor = Tensor::new("w", &shape, format, bytes);
     Matrix::load(&pool(2), &tensor, reference).expect("a matrix")
 }
 
@@ -351,12 +346,7 @@ fn a_value_that_is_no_number_spoils_its_own_row_only() {
 
 #[test]
 fn an_empty_tensor_is_refused_by_name() {
-    let tensor = Tensor {
-        name: "blk.0.empty",
-        shape: &[32, 0],
-        format: Format::F32,
-        data: &[],
-    };
+    let tensor = Tensor::new("blk.0.empty", &[32, 0], Format::F32, &[]);
     let error = Matrix::load(&pool(2), &tensor, false)
         .err()
         .expect("refused")
