@@ -61,9 +61,12 @@ pub(crate) struct ModelArgs {
     /// GGUF file, hf:owner/repo/file.gguf, or a name that `andante pull --list` shows
     #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
     pub(crate) model: ModelRef,
-    /// Threads that compute [default: as many as the system offers]
+    /// Threads that compute [default: one for each core]
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Keep each of these threads to a core, for machines that do little else
+    #[arg(long)]
+    pub(crate) bind_threads: bool,
     /// Number format of the KV cache
     #[arg(long, value_enum, default_value_t = KvType::F16)]
     pub(crate) kv_type: KvType,
@@ -300,7 +303,7 @@ pub(crate) struct PerplexityArgs {
     /// Most contexts [default: as many as the text fills]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) chunks: Option<u32>,
-    /// Threads that compute [default: as many as the system offers]
+    /// Threads that compute [default: one for each core]
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Number format of the KV cache

@@ -78,6 +78,7 @@ fn load_model(file: &GgufFile, args: &ModelArgs, precision: Precision) -> Result
     };
     let backend = CpuBackend::new(CpuConfig {
         threads: args.threads,
+        bound: args.bind_threads,
         kv_type,
         reference,
         ..CpuConfig::default()

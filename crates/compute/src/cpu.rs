@@ -9,6 +9,7 @@ mod memory;
 mod ops;
 mod peak;
 mod pool;
+mod processors;
 mod rotation;
 mod simd;
 
@@ -28,8 +29,10 @@ use rotation::Angles;
 /// What a CPU backend is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuConfig {
-    /// Threads that compute, the caller's included; as many as the system offers when `None`.
+    /// Threads that compute, the caller's included; as many as there are cores when `None`.
     pub threads: Option<usize>,
+    /// Each thread keeps to a core, instead of where the system puts it.
+    pub bound: bool,
     /// How keys and values are stored.
     pub kv_type: KvType,
     /// Dequantised weights and `f32` activations, keys and values: slow, for comparing with other runtimes.
@@ -40,8 +43,7 @@ pub struct CpuConfig {
 
 impl CpuConfig {
     fn thread_count(&self) -> usize {
-        self.threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+        self.threads.unwrap_or_else(processors::cores)
     }
 }
 
@@ -49,6 +51,7 @@ impl Default for CpuConfig {
     fn default() -> Self {
         Self {
             threads: None,
+            bound: false,
             kv_type: KvType::F16,
             reference: false,
             isa: None,
@@ -76,7 +79,7 @@ impl CpuBackend {
     pub fn new(config: CpuConfig) -> Result<Self, ComputeError> {
         Ok(Self {
             isa: config.isa.unwrap_or_else(Isa::detect),
-            pool: Pool::new(config.thread_count())?,
+            pool: Pool::new(config.thread_count(), config.bound)?,
             kv_type: if config.reference {
                 KvType::F32
             } else {

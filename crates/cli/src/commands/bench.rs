@@ -78,6 +78,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     } else {
         Some(Peak::measure(&CpuConfig {
             threads: args.model.threads,
+            bound: args.model.bind_threads,
             ..CpuConfig::default()
         })?)
     };

@@ -30,6 +30,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
         &ModelArgs {
             model: args.model.clone(),
             threads: args.threads,
+            bind_threads: false,
             kv_type: args.kv_type,
         },
         precision,

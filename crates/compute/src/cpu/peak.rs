@@ -40,7 +40,7 @@ impl Peak {
     /// # Errors
     /// [`ComputeError::Thread`] and [`ComputeError::OutOfMemory`].
     pub fn measure(config: &CpuConfig) -> Result<Self, ComputeError> {
-        let pool = Pool::new(config.thread_count())?;
+        let pool = Pool::new(config.thread_count(), config.bound)?;
         let isa = config.isa.unwrap_or_else(Isa::detect);
         Ok(Self {
             threads: pool.threads(),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_work_that_was_done() -> Result<(), ComputeError> {
-        let pool = Pool::new(2)?;
+        let pool = Pool::new(2, false)?;
         assert!(read_rate(&pool, 8 << 20)?.is_finite());
         for isa in Isa::available() {
             assert!(rate(&pool, &|| int8_multiply_adds(isa)) > 0.0, "{isa}");

@@ -8,9 +8,10 @@
     reason = "jobs that borrow, and one output shared out to threads"
 )]
 
+use super::processors;
 use crate::ComputeError;
 use std::any::Any;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,15 +32,28 @@ pub(crate) struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Held by the thread whose job runs.
     turn: Mutex<()>,
+    /// The processor that a thread with a job keeps to.
+    place: Option<usize>,
+}
+
+thread_local! {
+    /// Whether this thread has been bound to a processor.
+    static BOUND: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Pool {
-    /// A pool of `threads` threads in all, the caller's included; 0 counts as 1.
+    /// A pool of `threads` threads in all, the caller's included; 0 counts as 1. With `bound`, each keeps to a processor,
+    /// the caller's from its first job on.
     ///
     /// # Errors
     /// [`ComputeError::Thread`] when the system refuses to start one.
-    pub(crate) fn new(threads: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn new(threads: usize, bound: bool) -> Result<Self, ComputeError> {
         let threads = threads.max(1);
+        let places = if bound {
+            processors::places(threads)
+        } else {
+            Vec::new()
+        };
         let shared = Arc::new(Shared {
             job: UnsafeCell::new(None),
             gate: AtomicU64::new(Gate::CLOSED),
@@ -52,9 +66,13 @@ impl Pool {
         let workers = (1..threads)
             .map(|index| {
                 let shared = Arc::clone(&shared);
+                let place = places.get(index).copied();
                 thread::Builder::new()
                     .name(format!("andante-cpu-{index}"))
-                    .spawn(move || shared.work(index))
+                    .spawn(move || {
+                        place.into_iter().for_each(processors::bind);
+                        shared.work(index);
+                    })
                     .map_err(ComputeError::Thread)
             })
             .collect::<Result<_, _>>()?;
@@ -62,6 +80,7 @@ impl Pool {
             shared,
             workers,
             turn: Mutex::new(()),
+            place: places.first().copied(),
         })
     }
 
@@ -79,6 +98,11 @@ impl Pool {
     /// must not call its own pool.
     pub(crate) fn share(&self, job: &Job<'_>) {
         let threads = self.threads();
+        if let Some(place) = self.place
+            && !BOUND.replace(true)
+        {
+            processors::bind(place);
+        }
         if threads == 1 {
             return job(0, 1);
         }

@@ -13,6 +13,7 @@ fn conforms_at_every_level() {
         for (kv_type, threads) in [(KvType::F16, 1), (KvType::F32, 2), (KvType::F16, 3)] {
             let config = CpuConfig {
                 threads: Some(threads),
+                bound: false,
                 kv_type,
                 reference: false,
                 isa: Some(isa),

@@ -46,7 +46,7 @@ fn weights_are_shares_of_the_chosen() {
 
 #[test]
 fn places_of_an_expert_follow_each_other_in_row_order() {
-    let pool = Pool::new(2).expect("threads start");
+    let pool = Pool::new(2, false).expect("threads start");
     let mut scratch = ExpertsScratch::default();
     let logits = [
         [0.0, 9.0, 0.0, 8.0, 0.0],

@@ -41,7 +41,7 @@ impl Random {
 }
 
 fn pool(threads: usize) -> Pool {
-    Pool::new(threads).expect("threads start")
+    Pool::new(threads, false).expect("threads start")
 }
 
 /// Weights of `rows` rows in a format: those of a model for dense formats, random blocks for the others.

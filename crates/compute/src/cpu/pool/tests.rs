@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn pool(threads: usize) -> Pool {
-    Pool::new(threads).expect("threads start")
+    Pool::new(threads, false).expect("threads start")
 }
 
 /// Runs `job` on every thread of the pool: nobody leaves before all have come.
