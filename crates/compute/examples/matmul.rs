@@ -16,7 +16,7 @@ use andante_gguf::{Format, Tensor, quant};
 use std::time::{Duration, Instant};
 
 /// Format, outputs, inputs and number of the matrices.
-const SHAPES: [(Format, usize, usize, usize); 25] = [
+const SHAPES: [(Format, usize, usize, usize); 27] = [
     // SmolLM2-135M.
     (Format::Q4_1, 1536, 576, 60),
     (Format::Q4_1, 576, 1536, 30),
@@ -42,6 +42,8 @@ const SHAPES: [(Format, usize, usize, usize); 25] = [
     (Format::IQ4_XS, 512, 512, 60),
     (Format::MXFP4, 512, 512, 60),
     (Format::F16, 512, 512, 60),
+    (Format::BF16, 512, 512, 60),
+    (Format::BF16, 2048, 2048, 60),
     (Format::F32, 512, 512, 60),
     // Formats without a packed kernel.
     (Format::IQ2_XS, 512, 512, 60),

@@ -6,7 +6,7 @@
 
 use super::CpuWeight;
 use super::isa::Isa;
-use super::matmul::{ActivationBuffer, Inputs, MIN_PRODUCTS, Matrix, Panel};
+use super::matmul::{ActivationBuffer, Form, Inputs, MIN_PRODUCTS, Matrix, Panel, SplitBuffer};
 use super::memory::sized;
 use super::ops::GRAIN_ELEMENTS;
 use super::pool::{Output, Pool, STRIP, Strip, lock};
@@ -66,6 +66,7 @@ pub(super) struct ExpertsScratch {
     /// `[places, feed_forward]`.
     activated: Vec<f32>,
     activated_quants: ActivationBuffer,
+    activated_split: SplitBuffer,
     /// `[places, hidden]`.
     results: Vec<f32>,
     threads: Vec<Mutex<Work>>,
@@ -76,6 +77,7 @@ pub(super) struct ExpertsScratch {
 struct PlaceInputs {
     quants: ActivationBuffer,
     floats: Vec<f32>,
+    split: SplitBuffer,
 }
 
 /// What one thread works with.
@@ -167,11 +169,16 @@ impl Experts<'_> {
         self.gate.matrix.rows() / self.spec.experts
     }
 
+    /// What the first two matrices need.
+    fn inner_forms(&self) -> [Form; 2] {
+        [self.gate.matrix, self.up.matrix].map(|matrix| matrix.form(self.isa))
+    }
+
     /// Brings the rows of `x` to their places.
     fn gather(&self, pool: &Pool, scratch: &mut ExpertsScratch, x: &[f32]) {
         let hidden = self.hidden();
-        let matrices = [self.gate.matrix, self.up.matrix];
-        let kinds = || matrices.into_iter().filter_map(Matrix::kind);
+        let forms = self.inner_forms();
+        let kinds = || forms.into_iter().filter_map(Form::kind);
         let ExpertsScratch {
             quantized,
             inputs,
@@ -183,7 +190,7 @@ impl Experts<'_> {
             inputs.quants.gather(pool, quantized, rows);
         }
         inputs.floats.clear();
-        if kinds().count() < matrices.len() {
+        if kinds().count() < forms.len() {
             inputs.floats.resize(rows.len() * hidden, 0.0);
             let grain = GRAIN_ELEMENTS.div_ceil(hidden);
             pool.for_rows(&mut inputs.floats, hidden, grain, &|first, places| {
@@ -191,6 +198,10 @@ impl Experts<'_> {
                     place.copy_from_slice(&x[row as usize * hidden..][..hidden]);
                 }
             });
+        }
+        if forms.contains(&Form::Split) {
+            let PlaceInputs { floats, split, .. } = inputs;
+            split.split((pool, self.isa), floats, rows.len());
         }
     }
 
@@ -208,13 +219,17 @@ impl Experts<'_> {
         let output = Output {
             data: sized(activated, last(bounds) * width),
             width,
+            strips: 1,
         };
-        let packed = self.gate.matrix.kind().or(self.up.matrix.kind()).is_some();
+        let forms = self.inner_forms();
+        let packed = forms.iter().any(|form| form.kind().is_some());
+        let split = forms.contains(&Form::Split);
         let grain = grain(bounds, 2 * hidden);
         pool.for_strips_of_runs(output, bounds, grain, &|thread, run, mut gate| {
             let places = bounds[run]..bounds[run + 1];
             let inputs = Inputs {
                 quants: packed.then(|| inputs.quants.part(places.clone())),
+                split: split.then(|| inputs.split.part(places.clone())),
                 floats: rows_of(&inputs.floats, places.clone(), hidden),
             };
             let group = active[run] * (width / STRIP) + gate.index();
@@ -249,26 +264,33 @@ impl Experts<'_> {
             active,
             activated,
             activated_quants,
+            activated_split,
             results,
             threads,
             ..
         } = scratch;
         let places = last(bounds);
         let activated = &activated[..places * width];
-        let kind = self.down.matrix.kind();
-        if let Some(kind) = kind {
-            let kinds = std::iter::once(kind);
-            activated_quants.quantize((pool, self.isa), activated, places, kinds);
+        let form = self.down.matrix.form(self.isa);
+        match form {
+            Form::Quants(kind) => {
+                let kinds = std::iter::once(kind);
+                activated_quants.quantize((pool, self.isa), activated, places, kinds);
+            }
+            Form::Split => activated_split.split((pool, self.isa), activated, places),
+            Form::Floats => {}
         }
         let output = Output {
             data: sized(results, places * hidden),
             width: hidden,
+            strips: 1,
         };
         let grain = grain(bounds, width);
         pool.for_strips_of_runs(output, bounds, grain, &|thread, run, mut strip| {
             let places = bounds[run]..bounds[run + 1];
             let inputs = Inputs {
-                quants: kind.map(|_| activated_quants.part(places.clone())),
+                quants: form.kind().map(|_| activated_quants.part(places.clone())),
+                split: (form == Form::Split).then(|| activated_split.part(places.clone())),
                 floats: rows_of(activated, places, width),
             };
             let group = active[run] * (hidden / STRIP) + strip.index();

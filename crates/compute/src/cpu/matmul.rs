@@ -2,24 +2,26 @@
 //!
 //! Weights keep their file's width (4-bit stays 4-bit) but are laid out anew at load, sixteen output rows side by
 //! side ([`packed`], [`dense`]). Quantised weights meet activations quantised to int8 ([`activations`]), once for all the
-//! matrices of a call; dense weights meet F32 activations. Formats without a packed kernel stay as they are in the file and
+//! matrices of a call; dense weights meet F32 activations, or, in bfloat16 tiles, activations in two parts ([`split`]). Formats without a packed kernel stay as they are in the file and
 //! are dequantised strip by strip on their way to the dense kernel ([`stored`]). Every output element is accumulated in one order that
 //! depends on the weight's format alone ([`panel`] writes it down), so a row's result does not depend on the other rows,
-//! on the number of threads, or on the instruction set.
+//! on the number of threads, or on the instruction set; the last but for BF16 in tiles.
 
 mod activations;
 mod decode;
 mod dense;
 mod packed;
 mod panel;
+mod split;
 mod stored;
 
 pub(crate) use activations::{
     ActivationBuffer, Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of,
 };
-pub(crate) use dense::{DenseGroup, Floats, multiply as multiply_dense};
+pub(crate) use dense::{DenseGroup, Floats, Pairs, multiply as multiply_dense};
 pub(crate) use packed::{BLOCK, Codes, Group, Kind, Lanes, Line, Piece, QUADS, SUPER, Scales};
 pub(crate) use panel::{Panel, multiply as multiply_packed};
+pub(crate) use split::{SplitBlock, SplitBuffer, SplitRows};
 
 use crate::ComputeError;
 use crate::cpu::isa::Isa;
@@ -109,7 +111,8 @@ impl Matrix {
         }
     }
 
-    /// Fills `out` with the products of the rows `16 index..16 index + 16` and every row of `x`.
+    /// Fills `out` with the products of the rows `16 index..` and every row of `x`. `out` has sixteen columns, or several
+    /// times that where the matrix wants activations in [`Form::Split`].
     pub(crate) fn multiply_group(
         &self,
         isa: Isa,
@@ -122,7 +125,13 @@ impl Matrix {
                 let x = x.quants.expect("packed matrices need quantised rows");
                 simd::packed(isa, &packed.group(index), &x, panel, out);
             }
-            Weights::Dense(dense) => simd::dense(isa, dense.group(index), x.floats, out),
+            Weights::Dense(dense) => match dense.pairs(index).filter(|_| isa.has_tiles()) {
+                Some(pairs) => {
+                    let x = x.split.expect("tiles need split rows");
+                    simd::split_dense(isa, pairs, &x, out);
+                }
+                None => simd::dense(isa, dense.group(index), x.floats, out),
+            },
             Weights::Stored(stored) => {
                 let group = stored.group(index, &mut panel.stored);
                 simd::dense(isa, group, x.floats, out);
@@ -130,11 +139,48 @@ impl Matrix {
         }
     }
 
-    /// How it is packed; `None` when it is multiplied with `f32` activations.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    /// What activations it is multiplied with.
+    pub(crate) fn form(&self, isa: Isa) -> Form {
         match &self.weights {
-            Weights::Packed(packed) => Some(packed.kind()),
-            Weights::Dense(_) | Weights::Stored(_) => None,
+            Weights::Packed(packed) => Form::Quants(packed.kind()),
+            Weights::Dense(dense) if isa.has_tiles() && dense.pairs(0).is_some() => Form::Split,
+            Weights::Dense(_) | Weights::Stored(_) => Form::Floats,
+        }
+    }
+
+    /// Groups that are multiplied together with `rows` rows: few enough for the second-level cache, and so that all
+    /// threads get some.
+    fn groups_together(&self, (pool, isa): (&Pool, Isa), rows: usize) -> usize {
+        const CACHE_BYTES: usize = 1 << 20;
+        if self.form(isa) != Form::Split {
+            return 1;
+        }
+        if rows <= TILE_ROWS {
+            return 2;
+        }
+        let shared = self.rows / STRIP / (4 * pool.threads());
+        let cached = CACHE_BYTES / (self.cols * STRIP * size_of::<u16>());
+        shared.min(cached).max(1).next_multiple_of(2)
+    }
+}
+
+/// Activations as a matrix needs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Quantised to int8.
+    Quants(Kind),
+    /// F32.
+    Floats,
+    /// In two bfloat16 parts.
+    Split,
+}
+
+impl Form {
+    /// The kind of a matrix that needs quantised rows.
+    pub(crate) fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Quants(kind) => Some(kind),
+            Self::Floats | Self::Split => None,
         }
     }
 }
@@ -142,16 +188,17 @@ impl Matrix {
 /// What groups are multiplied with: the same rows in the forms that matrices need.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
-    /// For packed matrices.
     pub(crate) quants: Option<Activations<'a>>,
-    /// For all others: `[rows, cols]`.
+    /// `[rows, cols]`.
     pub(crate) floats: &'a [f32],
+    pub(crate) split: Option<SplitRows<'a>>,
 }
 
 /// Memory that products reuse.
 #[derive(Default)]
 pub(crate) struct Scratch {
     activations: ActivationBuffer,
+    split: SplitBuffer,
     /// One a thread; a thread locks its own.
     panels: Vec<Mutex<Panel>>,
 }
@@ -175,20 +222,21 @@ pub(crate) fn matmul(
     if n == 0 {
         return;
     }
-    let kinds: Vec<_> = outs
-        .iter()
-        .filter_map(|(matrix, _)| matrix.kind())
-        .collect();
-    if !kinds.is_empty() {
-        scratch
-            .activations
-            .quantize((pool, isa), x, n, kinds.iter().copied());
+    let forms: Vec<_> = outs.iter().map(|(matrix, _)| matrix.form(isa)).collect();
+    let kinds = || forms.iter().filter_map(|form| form.kind());
+    let (quants, split) = (kinds().next().is_some(), forms.contains(&Form::Split));
+    if quants {
+        scratch.activations.quantize((pool, isa), x, n, kinds());
+    }
+    if split {
+        scratch.split.split((pool, isa), x, n);
     }
     if scratch.panels.len() < pool.threads() {
         scratch.panels.resize_with(pool.threads(), Mutex::default);
     }
     let Scratch {
         activations,
+        split: split_rows,
         panels,
     } = &*scratch;
     let matrices: Vec<_> = outs.iter().map(|(matrix, _)| *matrix).collect();
@@ -197,12 +245,14 @@ pub(crate) fn matmul(
         .map(|(matrix, out)| Output {
             data: out,
             width: matrix.rows,
+            strips: matrix.groups_together((pool, isa), n),
         })
         .collect();
     let grain = MIN_PRODUCTS.div_ceil(n * cols * STRIP);
     let inputs = Inputs {
-        quants: (!kinds.is_empty()).then(|| activations.all()),
+        quants: quants.then(|| activations.all()),
         floats: x,
+        split: split.then(|| split_rows.part(0..n)),
     };
     pool.for_strips(&mut outputs, n, grain, &|thread, index, mut strip| {
         let mut panel = panels[thread]

@@ -154,9 +154,10 @@ impl Pool {
         });
     }
 
-    /// Runs `job` once on every strip of [`STRIP`] columns of every output, `grain` neighbouring strips at a time.
+    /// Runs `job` once on every strip of every output, `grain` neighbouring strips at a time.
     ///
-    /// `rows` is the number of rows of each output; `job` gets the thread's index, the output's index and the strip.
+    /// `rows` is the number of rows of each output; `job` gets the thread's index, the output's index and the strip, which
+    /// is as wide as the output says.
     pub(crate) fn for_strips(
         &self,
         outputs: &mut [Output<'_>],
@@ -171,20 +172,21 @@ impl Pool {
                     output.data.len() >= rows * output.width,
                     "an output holds {rows} rows"
                 );
-                (SendPtr(output.data.as_mut_ptr()), output.width)
+                let part = output.strips.max(1) * STRIP;
+                (SendPtr(output.data.as_mut_ptr()), output.width, part)
             })
             .collect();
         let outputs = &outputs;
         let count = outputs
             .iter()
-            .map(|&(_, width)| width.div_ceil(STRIP))
+            .map(|&(_, width, part)| width.div_ceil(part))
             .sum();
         let run_one = |thread: usize, mut index: usize| {
-            for (output, &(ref data, width)) in outputs.iter().enumerate() {
-                let strips = width.div_ceil(STRIP);
+            for (output, &(ref data, width, part)) in outputs.iter().enumerate() {
+                let strips = width.div_ceil(part);
                 if index < strips {
-                    let start = index * STRIP;
-                    let columns = start..width.min(start + STRIP);
+                    let start = index * part;
+                    let columns = start..width.min(start + part);
                     return job(
                         thread,
                         output,
@@ -218,7 +220,7 @@ impl Pool {
         grain: usize,
         job: &(dyn Fn(usize, usize, Strip<'_>) + Sync),
     ) {
-        let Output { data, width } = output;
+        let Output { data, width, .. } = output;
         let runs = bounds.len().saturating_sub(1);
         assert!(bounds.is_sorted(), "runs follow each other");
         assert!(
@@ -286,9 +288,12 @@ pub(crate) const STRIP: usize = 16;
 pub(crate) struct Output<'a> {
     pub(crate) data: &'a mut [f32],
     pub(crate) width: usize,
+    /// Strips that a kernel takes together, as one wide strip; at least 1.
+    pub(crate) strips: usize,
 }
 
-/// Up to [`STRIP`] neighbouring columns of an output, in all its rows; disjoint from every other strip.
+/// Some neighbouring columns of an output, [`STRIP`] or a multiple of it but for the last, in all its rows; disjoint from
+/// every other strip.
 pub(crate) struct Strip<'a> {
     data: *mut f32,
     pitch: usize,
@@ -312,9 +317,14 @@ impl<'a> Strip<'a> {
 }
 
 impl Strip<'_> {
-    /// Which strip of its output this is.
+    /// Which strip of its output this is, or the first of those that it is made of.
     pub(crate) fn index(&self) -> usize {
         self.columns.start / STRIP
+    }
+
+    /// How many columns it has.
+    pub(crate) fn width(&self) -> usize {
+        self.columns.len()
     }
 
     /// The strip's part of row `index`.

@@ -89,11 +89,18 @@ fn a_row_has_the_same_bits_in_any_batch_on_any_thread_and_instruction_set() {
             let x = Random(7).values(MOST * cols);
             for reference in [false, true] {
                 let matrix = load(format, &bytes, [cols, rows], reference);
-                let alone: Vec<_> = x
-                    .chunks(cols)
-                    .map(|x| bits(&product(&pools[0], Isa::portable(), &matrix, x)))
-                    .collect();
+                let alone = |isa| -> Vec<_> {
+                    x.chunks(cols)
+                        .map(|x| bits(&product(&pools[0], isa, &matrix, x)))
+                        .collect()
+                };
+                let portable = alone(Isa::portable());
                 for isa in Isa::available() {
+                    let alone = if matrix.form(isa) == Form::Split {
+                        alone(isa)
+                    } else {
+                        portable.clone()
+                    };
                     for pool in &pools {
                         for n in [1, 2, 3, 4, 7, 12, 16, MOST] {
                             // The first rows of the batch, and the last.
@@ -111,6 +118,32 @@ fn a_row_has_the_same_bits_in_any_batch_on_any_thread_and_instruction_set() {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_that_are_multiplied_together_have_the_same_bits() {
+    let (cols, rows, most) = (64, 300, 50);
+    let matrix = load(
+        Format::BF16,
+        &weights(Format::BF16, rows, cols),
+        [cols, rows],
+        false,
+    );
+    let x = Random(8).values(most * cols);
+    for isa in Isa::available() {
+        let alone: Vec<_> = x
+            .chunks(cols)
+            .map(|x| bits(&product(&pool(1), isa, &matrix, x)))
+            .collect();
+        for threads in [1, 2] {
+            for n in [15, 17, 32, most] {
+                let out = product(&pool(threads), isa, &matrix, &x[..n * cols]);
+                for (row, out) in out.chunks(rows).enumerate() {
+                    assert_eq!(bits(out), alone[row], "{isa}, row {row} of {n}");
                 }
             }
         }
@@ -231,8 +264,11 @@ fn products_are_right() {
                     "{format:?} {isa}: quantised, true activations"
                 );
             } else {
+                // Activations in two bfloat16 parts are right to 2^-17, errors of both signs.
+                let split = load(format, &bytes, [cols, rows], false).form(isa) == Form::Split;
+                let most = if split { 1e-6 } else { 3e-7 };
                 assert!(
-                    error(&out, &weights, &x, cols) < 3e-7,
+                    error(&out, &weights, &x, cols) < most,
                     "{format:?} {isa}: dense"
                 );
             }
@@ -275,19 +311,41 @@ fn every_bit_of_a_block_reaches_its_lane() {
 #[test]
 fn dense_rows_may_end_inside_a_block() {
     let (cols, rows, n) = (77, 19, 6);
-    let bytes = weights(Format::F32, rows, cols);
-    let mut values = vec![0.0; rows * cols];
-    quant::dequantize(Format::F32, &bytes, &mut values);
-    let x = Random(2).values(n * cols);
-    let matrix = load(Format::F32, &bytes, [cols, rows], false);
-    let expected = product(&pool(1), Isa::portable(), &matrix, &x);
-    assert!(error(&expected, &values, &x, cols) < 3e-7);
-    for isa in Isa::available() {
-        assert_eq!(
-            bits(&product(&pool(2), isa, &matrix, &x)),
-            bits(&expected),
-            "{isa}"
-        );
+    for format in [Format::F32, Format::F16, Format::BF16] {
+        let bytes = weights(format, rows, cols);
+        let mut values = vec![0.0; rows * cols];
+        quant::dequantize(format, &bytes, &mut values);
+        let x = Random(2).values(n * cols);
+        let matrix = load(format, &bytes, [cols, rows], false);
+        let expected = product(&pool(1), Isa::portable(), &matrix, &x);
+        assert!(error(&expected, &values, &x, cols) < 3e-7);
+        for isa in Isa::available() {
+            assert_eq!(
+                bits(&product(&pool(2), isa, &matrix, &x)),
+                bits(&expected),
+                "{format:?} {isa}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_parts_of_activations_give_them_to_two_to_the_minus_17() {
+    let x = Random(5).values(3 * 64);
+    for isa in Isa::available().into_iter().filter(|isa| isa.has_tiles()) {
+        let mut buffer = SplitBuffer::default();
+        buffer.split((&pool(2), isa), &x, 3);
+        for (row, x) in x.chunks(64).enumerate() {
+            let values = buffer.part(row..3).values.iter();
+            let parts = values.flat_map(|block| block.high.into_iter().zip(block.low));
+            for (&x, (high, low)) in x.iter().zip(parts) {
+                let [high, low] = [high, low].map(|bits| f32::from_bits(u32::from(bits) << 16));
+                assert!(
+                    (high + low - x).abs() <= x.abs() / 131_072.0,
+                    "{x}: {high}, {low}"
+                );
+            }
+        }
     }
 }
 

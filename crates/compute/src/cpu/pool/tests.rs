@@ -125,6 +125,7 @@ fn strips_of_runs_cover_every_element_of_their_rows_once() {
             let output = Output {
                 data: &mut data,
                 width,
+                strips: 1,
             };
             pool(threads).for_strips_of_runs(output, &bounds, grain, &|thread, run, mut strip| {
                 assert!(thread < threads);
@@ -159,7 +160,12 @@ fn strips_cover_every_column_of_every_output_once() {
             let mut outputs: Vec<_> = data
                 .iter_mut()
                 .zip(widths)
-                .map(|(data, width)| Output { data, width })
+                .zip([1, 1, 2])
+                .map(|((data, width), strips)| Output {
+                    data,
+                    width,
+                    strips,
+                })
                 .collect();
             pool.for_strips(&mut outputs, rows, grain, &|thread, output, mut strip| {
                 assert!(thread < threads);

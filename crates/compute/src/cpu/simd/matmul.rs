@@ -7,6 +7,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod bf16_tiles;
+#[cfg(target_arch = "x86_64")]
 mod input;
 #[cfg(target_arch = "x86_64")]
 mod layout;
@@ -14,7 +16,8 @@ pub(crate) mod peak;
 
 use crate::cpu::isa::{Isa, Level};
 use crate::cpu::matmul::{
-    Activations, DenseGroup, Group, Panel, RowsMut, multiply_dense, multiply_packed, quantize_row,
+    Activations, DenseGroup, Group, Pairs, Panel, RowsMut, SplitBlock, SplitRows, multiply_dense,
+    multiply_packed, quantize_row,
 };
 use crate::cpu::pool::Strip;
 
@@ -66,4 +69,28 @@ pub(crate) fn dense(isa: Isa, group: DenseGroup<'_>, x: &[f32], out: &mut Strip<
         Level::Avx2 => unsafe { avx2::dense(group, x, out) },
         _ => multiply_dense(group, x, out),
     }
+}
+
+/// Splits one row of activations for [`split_dense`].
+pub(crate) fn split(isa: Isa, x: &[f32], out: &mut [SplitBlock]) {
+    assert!(isa.has_tiles());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: an `Isa` with tiles exists only where the processor has AVX-512.
+    unsafe {
+        bf16_tiles::split_row(x, out);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("{} values of {} blocks", x.len(), out.len());
+}
+
+/// Multiplies the groups of `out`, whose weights come first in `weights`, with split activations, in bfloat16 tiles.
+pub(crate) fn split_dense(isa: Isa, weights: &[Pairs], x: &SplitRows<'_>, out: &mut Strip<'_>) {
+    assert!(isa.has_tiles());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: an `Isa` with tiles exists only where the processor has AVX-512 and tiles may be used.
+    unsafe {
+        bf16_tiles::multiply(weights, x, out);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("{} pairs of {} rows", weights.len(), x.rows);
 }

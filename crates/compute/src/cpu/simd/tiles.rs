@@ -1,10 +1,10 @@
-//! AMX tiles: asking for them, and their shapes.
+//! AMX tiles: asking for them, their shapes, and numbers split for bfloat16 tiles.
 //!
 //! Instructions and the tile configuration: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter
 //! 18; the permission call: `Documentation/arch/x86/xstate.rst` of the Linux kernel.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 /// Whether the processor has int8 and bfloat16 tiles and the system lets this process use them; asks for the permission.
@@ -72,6 +72,32 @@ impl Drop for Tiles {
         // save them at every switch.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
+}
+
+/// 32 numbers in two bfloat16 parts each, the leading bits and the rest, both rounded to nearest, halves away from zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn split(parts: [__m512; 2]) -> [__m512i; 2] {
+    let mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+    let half = _mm512_set1_epi32(0x8000);
+    let round = |x: __m512| {
+        let bits = _mm512_add_epi32(_mm512_castps_si512(x), half);
+        _mm512_castsi512_ps(_mm512_and_si512(bits, mask))
+    };
+    let upper_halves = _mm512_set_epi16(
+        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
+        17, 15, 13, 11, 9, 7, 5, 3, 1,
+    );
+    let together = |parts: [__m512; 2]| {
+        let [first, last] = parts.map(|part| _mm512_castps_si512(part));
+        _mm512_permutex2var_epi16(first, upper_halves, last)
+    };
+    let highs = parts.map(&round);
+    let lows = [
+        round(_mm512_sub_ps(parts[0], highs[0])),
+        round(_mm512_sub_ps(parts[1], highs[1])),
+    ];
+    [together(highs), together(lows)]
 }
 
 /// What `ldtilecfg` reads.

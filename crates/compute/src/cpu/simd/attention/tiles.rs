@@ -18,7 +18,7 @@ use crate::BLOCK_TOKENS;
 use crate::cpu::isa::Isa;
 use crate::cpu::memory::sized;
 use crate::cpu::simd::lanes::dispatch;
-use crate::cpu::simd::tiles::Tiles;
+use crate::cpu::simd::tiles::{Tiles, split};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -331,36 +331,16 @@ fn prefetch(elements: &[u16], index: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().wrapping_add(index).cast()) }
 }
 
-/// The leading 16 bits of a number, a bfloat16.
-const HIGH: i32 = 0xffff_0000_u32.cast_signed();
-
-/// 32 neighbours in depth of one row, as a line of a left operand; each part rounded to nearest, halves away from zero.
+/// 32 neighbours in depth of one row, as a line of a left operand.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn split_row(parts: [__m512; 2], line: usize, tile: &mut SplitTile) {
-    let (mask, half) = (_mm512_set1_epi32(HIGH), _mm512_set1_epi32(0x8000));
-    let round = |x: __m512| {
-        let bits = _mm512_add_epi32(_mm512_castps_si512(x), half);
-        _mm512_castsi512_ps(_mm512_and_si512(bits, mask))
-    };
-    let upper_halves = _mm512_set_epi16(
-        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
-        17, 15, 13, 11, 9, 7, 5, 3, 1,
-    );
-    let together = |parts: [__m512; 2]| {
-        let [first, last] = parts.map(|part| _mm512_castps_si512(part));
-        _mm512_permutex2var_epi16(first, upper_halves, last)
-    };
-    let highs = parts.map(&round);
-    let lows = [
-        round(_mm512_sub_ps(parts[0], highs[0])),
-        round(_mm512_sub_ps(parts[1], highs[1])),
-    ];
+    let [high_part, low_part] = split(parts);
     let (high, low) = tile.lines(line);
     // SAFETY: a line is 64 bytes, aligned by the tile's type.
     unsafe {
-        _mm512_store_si512(high, together(highs));
-        _mm512_store_si512(low, together(lows));
+        _mm512_store_si512(high, high_part);
+        _mm512_store_si512(low, low_part);
     }
 }
 

@@ -17,7 +17,7 @@
 use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
-    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, Piece, QUADS, Quants,
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Pairs, Panel, Piece, QUADS, Quants,
     RowsMut, SUPER, Scales, scale_of,
 };
 use crate::cpu::pool::Strip;
@@ -320,62 +320,69 @@ fn unpack_scales<L: Layout>(
 pub(super) fn dense(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
     match group {
         DenseGroup::F32(weights) => dense_rows(weights, x, out, |weights: &Floats, half| {
-            load_floats(weights, half)
+            [load_floats(weights, half)]
         }),
         DenseGroup::F16(weights) => {
             dense_rows(weights, x, out, |weights: &Lanes, half| {
-                _mm256_cvtph_ps(load_lanes(weights, half))
+                [_mm256_cvtph_ps(load_lanes(weights, half))]
             });
         }
-        DenseGroup::Bf16(weights) => dense_rows(weights, x, out, |weights: &Lanes, half| {
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_lanes(
-                weights, half,
-            ))))
+        DenseGroup::Bf16(weights) => dense_rows(weights, x, out, |weights: &Pairs, half| {
+            // SAFETY: an entry is two halves of 32 bytes, aligned by its type.
+            let both =
+                unsafe { _mm256_load_si256((&raw const *weights).cast::<__m256i>().add(half)) };
+            let odd = _mm256_and_si256(both, _mm256_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm256_slli_epi32::<16>(both), odd].map(|bits| _mm256_castsi256_ps(bits))
         }),
     }
 }
 
+/// An entry `W` holds `C` columns.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dense_rows<W>(
+fn dense_rows<W, const C: usize>(
     weights: &[W],
     x: &[f32],
     out: &mut Strip<'_>,
-    load: impl Fn(&W, usize) -> __m256 + Copy,
+    load: impl Fn(&W, usize) -> [__m256; C] + Copy,
 ) {
-    let rows = x.len() / weights.len();
+    let cols = weights.len() * C;
+    let rows = x.len() / cols;
     let mut first = 0;
     while first < rows {
-        let x = &x[first * weights.len()..];
+        let x = &x[first * cols..];
         first += match rows - first {
-            4.. => dense_tile::<W, 4>(weights, x, first, out, load),
-            2.. => dense_tile::<W, 2>(weights, x, first, out, load),
-            _ => dense_tile::<W, 1>(weights, x, first, out, load),
+            4.. => dense_tile::<W, C, 4>(weights, x, first, out, load),
+            2.. => dense_tile::<W, C, 2>(weights, x, first, out, load),
+            _ => dense_tile::<W, C, 1>(weights, x, first, out, load),
         };
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dense_tile<W, const T: usize>(
+fn dense_tile<W, const C: usize, const T: usize>(
     weights: &[W],
     x: &[f32],
     first: usize,
     out: &mut Strip<'_>,
-    load: impl Fn(&W, usize) -> __m256,
+    load: impl Fn(&W, usize) -> [__m256; C],
 ) -> usize {
-    let cols = weights.len();
+    let cols = weights.len() * C;
     let x = &x[..T * cols];
     let mut totals = [[_mm256_setzero_ps(); 2]; T];
-    for (part, weights) in weights.chunks(BLOCK).enumerate() {
+    for (part, weights) in weights.chunks(BLOCK / C).enumerate() {
         let mut sums = [[_mm256_setzero_ps(); 2]; T];
-        for (column, weights) in weights.iter().enumerate() {
-            let weights = [load(weights, 0), load(weights, 1)];
-            for (row, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `x` has `T` rows of `cols` values, and the column is below `cols`.
-                let x =
-                    _mm256_set1_ps(unsafe { *x.get_unchecked(row * cols + part * BLOCK + column) });
-                sum[0] = _mm256_fmadd_ps(weights[0], x, sum[0]);
-                sum[1] = _mm256_fmadd_ps(weights[1], x, sum[1]);
+        for (entry, weights) in weights.iter().enumerate() {
+            let halves = load(weights, 0).into_iter().zip(load(weights, 1));
+            for (column, (first, last)) in (entry * C..).zip(halves) {
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: `x` has `T` rows of `cols` values, and the column is below `cols`.
+                    let x = _mm256_set1_ps(unsafe {
+                        *x.get_unchecked(row * cols + part * BLOCK + column)
+                    });
+                    sum[0] = _mm256_fmadd_ps(first, x, sum[0]);
+                    sum[1] = _mm256_fmadd_ps(last, x, sum[1]);
+                }
             }
         }
         for (total, sum) in totals.iter_mut().zip(sums) {

@@ -13,8 +13,8 @@
 use super::input::Input;
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
-    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Panel, Piece, QUADS, RowsMut,
-    SUPER, Scales, scale_of,
+    Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Pairs, Panel, Piece, QUADS,
+    RowsMut, SUPER, Scales, scale_of,
 };
 use crate::cpu::pool::Strip;
 use std::arch::x86_64::*;
@@ -296,36 +296,42 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], [__m
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn dense(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
     match group {
-        DenseGroup::F32(weights) => dense_rows(weights, x, out, |weights: &Floats| floats(weights)),
+        DenseGroup::F32(weights) => {
+            dense_rows(weights, x, out, |weights: &Floats| [floats(weights)]);
+        }
         DenseGroup::F16(weights) => dense_rows(weights, x, out, |weights: &Lanes| {
             // SAFETY: an entry is 32 bytes, aligned by its type.
-            _mm512_cvtph_ps(unsafe { _mm256_load_si256((&raw const *weights).cast()) })
+            [_mm512_cvtph_ps(unsafe {
+                _mm256_load_si256((&raw const *weights).cast())
+            })]
         }),
-        DenseGroup::Bf16(weights) => dense_rows(weights, x, out, |weights: &Lanes| {
-            // SAFETY: an entry is 32 bytes, aligned by its type.
-            let bits =
-                _mm512_cvtepu16_epi32(unsafe { _mm256_load_si256((&raw const *weights).cast()) });
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        DenseGroup::Bf16(weights) => dense_rows(weights, x, out, |weights: &Pairs| {
+            // SAFETY: an entry is 64 bytes, aligned by its type.
+            let both = unsafe { _mm512_load_si512((&raw const *weights).cast()) };
+            let odd = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm512_slli_epi32::<16>(both), odd].map(|bits| _mm512_castsi512_ps(bits))
         }),
     }
 }
 
+/// An entry `W` holds `C` columns.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn dense_rows<W>(
+fn dense_rows<W, const C: usize>(
     weights: &[W],
     x: &[f32],
     out: &mut Strip<'_>,
-    load: impl Fn(&W) -> __m512 + Copy,
+    load: impl Fn(&W) -> [__m512; C] + Copy,
 ) {
-    let rows = x.len() / weights.len();
+    let cols = weights.len() * C;
+    let rows = x.len() / cols;
     let mut first = 0;
     while first < rows {
-        let x = &x[first * weights.len()..];
+        let x = &x[first * cols..];
         let count = match rows - first {
-            8.. => dense_tile::<W, 8>(weights, x, first, out, load),
-            4.. => dense_tile::<W, 4>(weights, x, first, out, load),
-            2.. => dense_tile::<W, 2>(weights, x, first, out, load),
-            _ => dense_tile::<W, 1>(weights, x, first, out, load),
+            8.. => dense_tile::<W, C, 8>(weights, x, first, out, load),
+            4.. => dense_tile::<W, C, 4>(weights, x, first, out, load),
+            2.. => dense_tile::<W, C, 2>(weights, x, first, out, load),
+            _ => dense_tile::<W, C, 1>(weights, x, first, out, load),
         };
         first += count;
     }
@@ -333,24 +339,25 @@ fn dense_rows<W>(
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn dense_tile<W, const T: usize>(
+fn dense_tile<W, const C: usize, const T: usize>(
     weights: &[W],
     x: &[f32],
     first: usize,
     out: &mut Strip<'_>,
-    load: impl Fn(&W) -> __m512,
+    load: impl Fn(&W) -> [__m512; C],
 ) -> usize {
-    let cols = weights.len();
+    let cols = weights.len() * C;
     let x = &x[..T * cols];
     let mut totals = [_mm512_setzero_ps(); T];
-    for (part, weights) in weights.chunks(BLOCK).enumerate() {
+    for (part, weights) in weights.chunks(BLOCK / C).enumerate() {
         let mut sums = [_mm512_setzero_ps(); T];
-        for (column, weights) in weights.iter().enumerate() {
-            let weights = load(weights);
-            for (row, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `x` has `T` rows of `cols` values, and the column is below `cols`.
-                let x = unsafe { *x.get_unchecked(row * cols + part * BLOCK + column) };
-                *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(x), *sum);
+        for (entry, weights) in weights.iter().enumerate() {
+            for (column, weights) in (entry * C..).zip(load(weights)) {
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: `x` has `T` rows of `cols` values, and the column is below `cols`.
+                    let x = unsafe { *x.get_unchecked(row * cols + part * BLOCK + column) };
+                    *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(x), *sum);
+                }
             }
         }
         for (total, sum) in totals.iter_mut().zip(sums) {
