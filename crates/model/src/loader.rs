@@ -24,6 +24,8 @@ pub fn load<B: Backend>(
 ) -> Result<Box<dyn Model>, ModelError> {
     let keys = Keys::new(file)?;
     let spec = arch::decoder_spec(&keys)?;
+    // First, so that the pages it touches are released with the weights they belong to.
+    let fingerprint = identity::fingerprint(file);
     let mut loader = Loader::new(&keys, &mut backend, progress);
     let weights = loader.weights(&spec)?;
     loader.refuse_unused()?;
@@ -42,7 +44,6 @@ pub fn load<B: Backend>(
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
     };
-    let fingerprint = identity::fingerprint(file);
     Ok(Box::new(Decoder::new(
         spec,
         weights,
