@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let runners = Runner::all(root, &andante, &python, &files[0].path)?;
     if options.busy {
-        println!("{}", busy::measure(&options, &runners, &files)?);
+        println!("{}", busy::measure(&options, &python, &runners, &files)?);
         return Ok(());
     }
     let mut results = Results::default();
