@@ -26,6 +26,12 @@ use crate::status::{IoRecord, StepRecord};
 use crate::store::{self, Store, Stores};
 use crate::tenant::Names;
 
+/// Most bytes that one unit copies to be saved.
+const SAVE_BYTES: u64 = 32 << 20;
+
+/// How long an engine that ends may save what it has computed last, in µs.
+const SAVE_AT_END_US: u64 = 5_000_000;
+
 /// Serves requests, one step after the other. [`spawn`] gives it a thread; tests and simulations call [`Engine::step`].
 pub struct Engine {
     model: Box<dyn Model>,
@@ -46,6 +52,8 @@ pub struct Engine {
     inbox: Inbox,
     generations: BTreeMap<SeqId, Generation>,
     ending: Option<Ending>,
+    /// When an engine that ends stops saving, in µs.
+    saving_until_us: Option<u64>,
     launched: Launched,
     batch: Batch,
     outcomes: Vec<Outcome>,
@@ -123,6 +131,7 @@ impl Engine {
             inbox,
             generations: BTreeMap::new(),
             ending: None,
+            saving_until_us: None,
             launched: Launched::default(),
             batch: Batch::default(),
             outcomes: Vec::new(),
@@ -145,7 +154,7 @@ impl Engine {
     /// When the model fails. Every request has failed with it, and the engine must not be used any more.
     pub fn step(&mut self) -> Result<Progress, EngineError> {
         self.apply();
-        if self.ending.is_some() && self.generations.is_empty() {
+        if self.ending.is_some() && self.generations.is_empty() && self.is_saved() {
             self.abandon_store();
             self.publish(true);
             return Ok(Progress::Ended);
@@ -188,8 +197,9 @@ impl Engine {
     /// Has it save and load the KV of prompts. Before the first request.
     #[must_use]
     pub fn with_store(mut self, store: Box<dyn Store>) -> Self {
+        let block_bytes = self.model.kv_layout().block_bytes.max(1);
         self.scheduler = Scheduler::new(Config {
-            save: true,
+            save_blocks: u32::try_from(SAVE_BYTES / block_bytes).map_or(u32::MAX, |n| n.max(1)),
             ..self.scheduler.config().clone()
         });
         if self.recording.is_some() {
@@ -240,6 +250,7 @@ impl Engine {
     /// When something fails or ends if nothing happens before.
     fn next_deadline_us(&self) -> Option<u64> {
         let ending = self.ending.map(|ending| ending.deadline_us);
+        let ending = self.saving_until_us.or(ending);
         let due = |generation: &Generation| Some(generation.due(&self.timeouts)?.0);
         self.generations
             .values()
@@ -290,7 +301,12 @@ impl Engine {
             .store
             .as_mut()
             .expect("nothing is planned without a store");
-        let io_us = store.run(&unit, &mut self.scheduler, &*self.shared.clock);
+        let io_us = store.run(
+            &unit,
+            &mut self.scheduler,
+            &mut *self.model,
+            &*self.shared.clock,
+        );
         self.launched.record.io_us = io_us;
     }
 
@@ -373,6 +389,31 @@ impl Engine {
         }
     }
 
+    /// Whether there is nothing left to save, or no time. The time begins with the first call.
+    fn is_saved(&mut self) -> bool {
+        let now_us = self.shared.clock.now_us();
+        let Some(store) = &mut self.store else {
+            return true;
+        };
+        let until_us = *self.saving_until_us.get_or_insert_with(|| {
+            if self.scheduler.has_unsaved() {
+                let seconds = SAVE_AT_END_US / 1_000_000;
+                tracing::info!("saving KV that was computed last, for {seconds} s at most");
+            }
+            now_us + SAVE_AT_END_US
+        });
+        // Nobody waits for it any more.
+        store.abandon_load(&mut self.scheduler);
+        let Some(left_us) = until_us.checked_sub(now_us).filter(|&us| us > 0) else {
+            return true;
+        };
+        if store.is_late() || self.scheduler.has_unsaved() {
+            return false;
+        }
+        store.flush(Duration::from_micros(left_us));
+        true
+    }
+
     fn abandon_store(&mut self) {
         if let Some(store) = &mut self.store {
             store.abandon(&mut self.scheduler);
@@ -442,7 +483,23 @@ pub fn spawn(
     text: TextStack,
     config: &EngineConfig,
 ) -> Result<(EngineHandle, EngineThread), EngineError> {
-    let (engine, handle) = Engine::new(model, text, config, Arc::new(SystemClock::new()))?;
+    spawn_with_store(model, text, config, None)
+}
+
+/// Starts an engine as [`spawn`] does, with a store that keeps the KV of prompts.
+///
+/// # Errors
+/// Those of [`spawn`].
+pub fn spawn_with_store(
+    model: Box<dyn Model>,
+    text: TextStack,
+    config: &EngineConfig,
+    store: Option<Box<dyn Store>>,
+) -> Result<(EngineHandle, EngineThread), EngineError> {
+    let (mut engine, handle) = Engine::new(model, text, config, Arc::new(SystemClock::new()))?;
+    if let Some(store) = store {
+        engine = engine.with_store(store);
+    }
     let thread = std::thread::Builder::new()
         .name("engine".into())
         .spawn(move || engine.run());

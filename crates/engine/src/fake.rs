@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use andante_model::{Batch, KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
 
@@ -15,7 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::clock::Clock;
-use crate::store::{Span, Store, Transfer};
+use crate::store::{Span, Store, StoreStats, Transfer};
 
 /// The hash picks among the ids of the letters a to z in a vocabulary that begins with the 256 bytes.
 const LETTERS: std::ops::Range<u32> = 97..123;
@@ -421,17 +422,21 @@ impl Store for FakeStore {
         u32::try_from(known.count() * block).expect("a prompt fits the context")
     }
 
-    fn load(&mut self, span: &Span<'_>) -> Transfer {
+    fn holds(&mut self, tokens: &[u32]) -> u32 {
+        self.lookup(tokens)
+    }
+
+    fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer {
         let content = |(k, &number): (usize, &u32)| {
             let end = (span.first_block as usize + k + 1) * self.block_tokens as usize;
             (number, self.blocks[&span.tokens[..end]].clone())
         };
         let fill = span.blocks.iter().enumerate().map(content).collect();
         self.begin(span.blocks.len(), fill, self.loads_stick);
-        self.poll()
+        self.poll(model)
     }
 
-    fn save(&mut self, spans: &[Span<'_>]) -> Transfer {
+    fn save(&mut self, spans: &[Span<'_>], _model: &dyn Model) -> Transfer {
         let block = self.block_tokens as usize;
         let mut copies = Vec::new();
         for span in spans {
@@ -460,10 +465,29 @@ impl Store for FakeStore {
         }
         let kept = self.begin(copies.len(), Vec::new(), false) as usize;
         self.blocks.extend(copies.into_iter().take(kept));
-        self.poll()
+        self.advance()
     }
 
-    fn poll(&mut self) -> Transfer {
+    fn poll(&mut self, _model: &mut dyn Model) -> Transfer {
+        self.advance()
+    }
+
+    fn abandon(&mut self) {
+        self.pending = None;
+    }
+
+    fn flush(&mut self, _most: Duration) {}
+
+    fn stats(&self) -> StoreStats {
+        StoreStats {
+            blocks: self.blocks.len() as u64,
+            ..StoreStats::default()
+        }
+    }
+}
+
+impl FakeStore {
+    fn advance(&mut self) -> Transfer {
         let pending = self.pending.as_mut().expect("a transfer is pending");
         if pending.polls_left > 0 {
             pending.polls_left -= 1;
@@ -477,13 +501,7 @@ impl Store for FakeStore {
                 *to = Some(slot);
             }
         }
-        Transfer::Done {
-            blocks: pending.done,
-        }
-    }
-
-    fn abandon(&mut self) {
-        self.pending = None;
+        Transfer::done(pending.done)
     }
 }
 

@@ -34,7 +34,7 @@ pub use andante_sched::{
 
 pub use clock::{Clock, SystemClock};
 pub use config::EngineConfig;
-pub use engine::{Engine, EngineThread, Progress, spawn};
+pub use engine::{Engine, EngineThread, Progress, spawn, spawn_with_store};
 pub use error::{EngineError, Failure, RequestError, SubmitError};
 pub use event::{Delta, Event, EventStream, FinishReason, Timings, TokenLogprob, TokenText, Usage};
 pub use handle::{EngineHandle, Health, TextStack};
@@ -42,5 +42,8 @@ pub use mailbox::Shutdown;
 pub use request::{PromptInput, Request};
 pub use sampling::Sampling;
 pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
-pub use store::{Span, Store, Transfer};
+pub use store::{
+    DiskStore, Folder, Key, Listed, ObjectInfo, ObjectName, Objects, Reject, Span, Store,
+    StoreConfig, StoreStats, Transfer, inspect,
+};
 pub use tenant::Tenant;

@@ -8,6 +8,7 @@ use andante_sched::{Mode, Prefill, Profile, Scheduler, SeqId, Stats, TenantStats
 use crate::config::EngineConfig;
 use crate::error::Failure;
 use crate::handle::Health;
+use crate::store::StoreStats;
 
 /// A snapshot of the engine. Counts since start where not said otherwise.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct Status {
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
+    /// The store's figures, if there is one.
+    pub store: Option<StoreStats>,
     /// Durations of steps.
     pub step_time: Histogram,
     /// From submission to first token, for the requests that got one.
@@ -82,6 +85,7 @@ impl Status {
             prompt_tokens: 0,
             cached_tokens: 0,
             generated_tokens: 0,
+            store: None,
             step_time: Histogram::default(),
             first_token_time: Histogram::default(),
             longest_gap: Histogram::default(),

@@ -3,30 +3,56 @@
 //! Nothing is loaded or saved unless the scheduler has planned it: a unit runs on the engine thread, in its step, before the
 //! forward pass. A store that is late costs no step: it is asked again before each of the following ones.
 
+mod block;
+mod disk;
+mod folder;
+mod index;
+mod key;
+mod objects;
+mod state;
+
+use std::time::Duration;
+
+use andante_model::Model;
 use andante_sched::{IoKind, IoUnit, Scheduler};
 
 use crate::clock::Clock;
 
+pub use block::{ObjectInfo, Reject, inspect};
+pub use disk::DiskStore;
+pub use folder::Folder;
+pub use key::{Key, ObjectName};
+pub use objects::{Listed, Objects};
+pub use state::{StoreConfig, StoreStats};
+
 /// Keeps the KV blocks of prompts: on disk, in another process, on another machine.
 ///
-/// A store is built together with the model whose memory it reads and writes, and knows its size of block. All calls come
-/// from the engine thread.
+/// All calls come from the engine thread, between forward passes; `model` is always the same.
 pub trait Store: Send {
     /// How many of the first tokens of `prompt` it can load, whole blocks from the beginning. Answered from memory: the
     /// engine asks for every request, between two steps.
     fn lookup(&mut self, prompt: &[u32]) -> u32;
 
+    /// How many of the first tokens of a sequence need not be saved: it has their blocks, or is about to.
+    fn holds(&mut self, tokens: &[u32]) -> u32;
+
     /// Starts to fill blocks of the model's memory.
-    fn load(&mut self, span: &Span<'_>) -> Transfer;
+    fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer;
 
     /// Copies blocks out of the model's memory before it returns; what it does with the copy may take longer.
-    fn save(&mut self, spans: &[Span<'_>]) -> Transfer;
+    fn save(&mut self, spans: &[Span<'_>], model: &dyn Model) -> Transfer;
 
     /// What has become of the transfer that was pending.
-    fn poll(&mut self) -> Transfer;
+    fn poll(&mut self, model: &mut dyn Model) -> Transfer;
 
     /// Gives the pending transfer up. When this returns, the store touches none of its blocks any more.
     fn abandon(&mut self);
+
+    /// Waits until everything saved is where it will stay, for as long as this at most.
+    fn flush(&mut self, most: Duration);
+
+    /// What it has done, and what it holds.
+    fn stats(&self) -> StoreStats;
 }
 
 /// Consecutive blocks of one sequence.
@@ -47,13 +73,26 @@ pub enum Transfer {
     Done {
         /// Blocks whose content is where it should be.
         blocks: u32,
+        /// What the store's own threads have spent on it, in µs.
+        beside_us: u64,
     },
     /// Not yet.
     Pending,
 }
 
+impl Transfer {
+    /// Over, and all the work was done in the call.
+    #[must_use]
+    pub fn done(blocks: u32) -> Self {
+        Self::Done {
+            blocks,
+            beside_us: 0,
+        }
+    }
+}
+
 /// How long a store may be late before its transfer is given up, in µs.
-pub(crate) const LATE_US: u64 = 30_000_000;
+pub(crate) const LATE_US: u64 = 5_000_000;
 /// How often a late store is asked while there is nothing else to do, in µs.
 pub(crate) const POLL_US: u64 = 1000;
 
@@ -67,6 +106,7 @@ pub(crate) struct Stores {
 #[derive(Debug, Clone, Copy)]
 struct Late {
     unit_no: u64,
+    load: bool,
     since_us: u64,
     /// Time that the engine thread has spent on it so far.
     spent_us: u64,
@@ -81,6 +121,14 @@ impl Stores {
         self.store.lookup(prompt)
     }
 
+    pub(crate) fn flush(&mut self, most: Duration) {
+        self.store.flush(most);
+    }
+
+    pub(crate) fn stats(&self) -> StoreStats {
+        self.store.stats()
+    }
+
     /// Whether a unit is under way beyond its step.
     pub(crate) fn is_late(&self) -> bool {
         self.late.is_some()
@@ -91,6 +139,7 @@ impl Stores {
         &mut self,
         unit: &IoUnit,
         scheduler: &mut Scheduler,
+        model: &mut dyn Model,
         clock: &dyn Clock,
     ) -> u64 {
         let since_us = clock.now_us();
@@ -105,23 +154,27 @@ impl Stores {
                 let table = scheduler
                     .block_table(*id)
                     .expect("a planned sequence has blocks");
-                self.store.load(&Span {
+                let span = Span {
                     tokens: &tokens[..end * scheduler.config().block_tokens as usize],
                     first_block: *start_block,
                     blocks: &table[first..end],
-                })
+                };
+                self.store.load(&span, model)
             }
             IoKind::Save { blocks } => {
-                let runs = Runs::of(blocks, scheduler);
-                self.store.save(&runs.spans())
+                let runs = Runs::of(blocks, scheduler, &mut *self.store);
+                self.store.save(&runs.spans(), model)
             }
         };
         let spent_us = clock.now_us().saturating_sub(since_us);
         match transfer {
-            Transfer::Done { blocks } => _ = scheduler.io_done(unit.unit_no, blocks, spent_us),
+            Transfer::Done { blocks, beside_us } => {
+                scheduler.io_done(unit.unit_no, blocks, spent_us.saturating_add(beside_us));
+            }
             Transfer::Pending => {
                 self.late = Some(Late {
                     unit_no: unit.unit_no,
+                    load: matches!(unit.kind, IoKind::Load { .. }),
                     since_us,
                     spent_us,
                 });
@@ -131,28 +184,37 @@ impl Stores {
     }
 
     /// Asks after a late unit, between two steps.
-    pub(crate) fn poll(&mut self, scheduler: &mut Scheduler, clock: &dyn Clock) {
+    pub(crate) fn poll(
+        &mut self,
+        scheduler: &mut Scheduler,
+        model: &mut dyn Model,
+        clock: &dyn Clock,
+    ) {
         let Some(late) = &mut self.late else {
             return;
         };
         let before_us = clock.now_us();
-        let transfer = self.store.poll();
+        let transfer = self.store.poll(model);
         let now_us = clock.now_us();
         late.spent_us += now_us.saturating_sub(before_us);
         let late = *late;
         match transfer {
-            Transfer::Done { blocks } => {
+            Transfer::Done { blocks, beside_us } => {
                 self.late = None;
-                scheduler.io_done(late.unit_no, blocks, late.spent_us);
+                let elapsed_us = late.spent_us.saturating_add(beside_us);
+                scheduler.io_done(late.unit_no, blocks, elapsed_us);
             }
             Transfer::Pending if now_us.saturating_sub(late.since_us) >= LATE_US => {
-                tracing::warn!(
-                    "the KV store has not answered for {} s",
-                    LATE_US / 1_000_000
-                );
                 self.abandon(scheduler);
             }
             Transfer::Pending => {}
+        }
+    }
+
+    /// Gives a late load up.
+    pub(crate) fn abandon_load(&mut self, scheduler: &mut Scheduler) {
+        if self.late.is_some_and(|late| late.load) {
+            self.abandon(scheduler);
         }
     }
 
@@ -166,6 +228,9 @@ impl Stores {
 }
 
 /// The blocks of a save, in runs that follow each other in a sequence.
+///
+/// A block is of use in the store only if all before it are there. Those that it has lost, or never got, are still in memory
+/// and are saved again first, as many more as were planned at most.
 struct Runs(Vec<Run>);
 
 struct Run {
@@ -175,7 +240,8 @@ struct Run {
 }
 
 impl Runs {
-    fn of(blocks: &[u32], scheduler: &Scheduler) -> Self {
+    fn of(blocks: &[u32], scheduler: &Scheduler, store: &mut dyn Store) -> Self {
+        let mut more = blocks.len();
         let block_tokens = scheduler.config().block_tokens as usize;
         let mut runs: Vec<Run> = Vec::new();
         for &block in blocks {
@@ -189,9 +255,16 @@ impl Runs {
                 run.tokens.extend_from_slice(tokens);
                 run.blocks.push(block);
             } else {
+                let (mut tokens, mut table) = sequence_to(block, scheduler);
+                let parents = table.len() - 1;
+                let held = store.holds(&tokens[..parents * block_tokens]) as usize / block_tokens;
+                let missing = (parents - held).min(more);
+                more -= missing;
+                table.truncate(held + missing + 1);
+                tokens.truncate(table.len() * block_tokens);
                 runs.push(Run {
-                    tokens: sequence_to(block, scheduler),
-                    blocks: vec![block],
+                    tokens,
+                    blocks: table.split_off(held),
                     block_tokens,
                 });
             }
@@ -215,16 +288,18 @@ impl Run {
     }
 }
 
-/// The tokens from the beginning of a sequence to the end of an indexed block.
-fn sequence_to(block: u32, scheduler: &Scheduler) -> Vec<u32> {
-    let mut parts = Vec::new();
+/// The tokens from the beginning of a sequence to the end of an indexed block, and the blocks that hold them.
+fn sequence_to(block: u32, scheduler: &Scheduler) -> (Vec<u32>, Vec<u32>) {
+    let (mut parts, mut blocks) = (Vec::new(), Vec::new());
     let mut next = Some(block);
     while let Some(block) = next {
         let (before, tokens) = scheduler
             .block_content(block)
             .expect("what an indexed block continues is indexed");
         parts.push(tokens);
+        blocks.push(block);
         next = before;
     }
-    parts.into_iter().rev().flatten().copied().collect()
+    blocks.reverse();
+    (parts.into_iter().rev().flatten().copied().collect(), blocks)
 }

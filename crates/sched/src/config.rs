@@ -69,8 +69,8 @@ pub struct Config {
     pub tenant_slots: u32,
     /// Weights of tenants, permille; the others weigh 1000.
     pub tenant_weights: BTreeMap<TenantId, u32>,
-    /// There is a store: plan save units for full blocks that it lacks.
-    pub save: bool,
+    /// Most blocks in one save unit, for full blocks that the store lacks. 0: there is no store.
+    pub save_blocks: u32,
     /// What a load unit costs.
     pub load_cost: IoCost,
     /// What a save unit costs.
@@ -102,7 +102,7 @@ impl Config {
             mode: Mode::Mix,
             tenant_slots: u32::MAX,
             tenant_weights: BTreeMap::new(),
-            save: false,
+            save_blocks: 0,
             load_cost: IoCost::default(),
             save_cost: IoCost::default(),
             cost: CostModel::default(),

@@ -6,10 +6,10 @@
 //! items. Nothing is aligned.
 //!
 //! ```text
-//! file    "ANDSCHED", a version byte (1), the configuration, a check, then entries
+//! file    "ANDSCHED", a version byte (2), the configuration, a check, then entries
 //! config  slots blocks block_tokens max_queue t_stall_us stall_auto t_idle_us q_min q_max q_max_contended
 //!         efficiency_permille oldest_permille prefill_share_permille? wait_us mode tenant_slots
-//!         [tenant weight]* save load_cost save_cost cost fixed_cost
+//!         [tenant weight]* save_blocks load_cost save_cost cost fixed_cost
 //!         mode: 0 mix, 1 hand-off; load_cost, save_cost: unit block; cost: decode prefill mixed token attend context row
 //!         (2⁻²⁰ µs, signed)
 //! check   4 bytes, little-endian: 32-bit FNV-1a of all bytes before it
@@ -50,7 +50,7 @@ use codec::{Fault, Input, Value, fnv1a};
 /// The first bytes of every log, before the version.
 pub const LOG_MAGIC: [u8; 8] = *b"ANDSCHED";
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Most tokens of KV memory, and most tokens of live sequences, that a log may ask a replay to make room for: 2²⁸ tokens
 /// are a gibibyte of token ids.

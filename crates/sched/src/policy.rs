@@ -84,6 +84,7 @@ pub(crate) struct Policy {
     oldest_permille: u32,
     share_permille: Option<u32>,
     may_wait: bool,
+    save_blocks: u32,
     /// A wait for a busy decoder is allowed: at most one per step boundary.
     reservation: bool,
     /// The last step was a prefill turn; the next one belongs to the ready decoders.
@@ -110,6 +111,7 @@ impl Policy {
             oldest_permille: config.oldest_permille.min(1000),
             share_permille: config.prefill_share_permille.map(|share| share.min(999)),
             may_wait: config.wait_us > 0,
+            save_blocks: config.save_blocks,
             reservation: false,
             decode_owed: false,
             credit: 0,
@@ -175,7 +177,7 @@ impl Policy {
                 self.spare.min(self.save_credit)
             }
         };
-        let blocks = estimate.blocks_within(room, u32::MAX);
+        let blocks = estimate.blocks_within(room, self.save_blocks);
         if blocks == 0 {
             return turn;
         }

@@ -76,7 +76,7 @@ impl Scheduler {
             tenants: Tenants::new(&config),
             residents: Residents::new(config.slots),
             places: BTreeMap::new(),
-            blocks: Blocks::new(config.blocks, config.block_tokens, config.save),
+            blocks: Blocks::new(config.blocks, config.block_tokens, config.save_blocks > 0),
             reserved: 0,
             arrivals: 0,
             step: Step {
@@ -303,6 +303,11 @@ impl Scheduler {
     /// The block before an indexed block, if there is one, and the tokens it holds; `None` for a block without content.
     pub fn block_content(&self, block: u32) -> Option<(Option<u32>, &[u32])> {
         self.blocks.content(block)
+    }
+
+    /// Whether there is a full block that the store was not offered yet.
+    pub fn has_unsaved(&mut self) -> bool {
+        self.blocks.has_unsaved()
     }
 
     /// The tenants' accounts, in the order of their ids.

@@ -12,7 +12,7 @@ impl Engine {
     /// Applies what has arrived since the last step.
     pub(super) fn apply(&mut self) {
         if let Some(store) = &mut self.store {
-            store.poll(&mut self.scheduler, &*self.shared.clock);
+            store.poll(&mut self.scheduler, &mut *self.model, &*self.shared.clock);
         }
         while let Some(command) = self.inbox.next() {
             match command {

@@ -6,6 +6,7 @@ use andante_sched::{StallLimit, TenantStats};
 
 use super::Engine;
 use crate::status::TenantStatus;
+use crate::store::Stores;
 
 /// How often the tenants' accounts are shown while the engine works, in µs.
 const TENANTS_EVERY_US: u64 = 100_000;
@@ -50,8 +51,10 @@ impl Engine {
             };
             self.scheduler.tenants().map(named).collect()
         });
+        let store = self.store.as_ref().map(Stores::stats);
         let mut status = self.shared.status();
         status.scheduler = stats;
+        status.store = store;
         if let Some(tenants) = tenants {
             status.tenants = tenants;
         }

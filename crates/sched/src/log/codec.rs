@@ -320,7 +320,7 @@ fields!(Config {
     mode,
     tenant_slots,
     tenant_weights,
-    save,
+    save_blocks,
     load_cost,
     save_cost,
     cost,

@@ -71,7 +71,7 @@ fn config() -> impl Strategy<Value = Config> {
             prefill_share_permille: share,
             mode: if mix { Mode::Mix } else { Mode::HandOff },
             tenant_weights: [(1, 2000)].into(),
-            save,
+            save_blocks: if save { 7 } else { 0 },
             fixed_cost,
             ..Config::new(slots, blocks, 4)
         })
@@ -292,7 +292,7 @@ fn wild_config() -> impl Strategy<Value = Config> {
                 t_idle_us,
                 wait_us,
                 stall_auto,
-                save,
+                save_blocks: if save { 300 } else { 0 },
                 fixed_cost,
                 efficiency_permille,
                 oldest_permille,
@@ -444,7 +444,7 @@ fn the_bytes_are_as_documented() {
     });
     let mut log = Vec::new();
     recorder.take(&mut log);
-    assert_eq!(log[..9], *b"ANDSCHED\x01");
+    assert_eq!(log[..9], *b"ANDSCHED\x02");
     // slots, blocks and block_tokens; 300 = 2 · 128 + 44.
     assert_eq!(log[9..13], [2, 0x80 | 44, 2, 16]);
     let tail = log.len() - 3 - (3 + 4) - (7 + 1 + 3);

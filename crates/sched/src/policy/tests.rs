@@ -337,6 +337,7 @@ fn with_store(mode: Mode) -> (Bench, Candidate) {
     let bench = Bench::new(&Config {
         load_cost: io,
         save_cost: io,
+        save_blocks: 90,
         ..config(mode)
     });
     let loads = Candidate {
@@ -447,8 +448,8 @@ fn saves_take_spare_time_and_a_fifth_from_decoders() {
         });
         (turn, bench.policy.io())
     };
-    // Nothing else to do: T_idle is 200 µs.
-    assert_eq!(decide(0, 0), (PREFILL, Some(Io::Save { blocks: 97 })));
+    // Nothing else to do: 97 would fit T_idle, 200 µs, but a unit has 90 at most.
+    assert_eq!(decide(0, 0), (PREFILL, Some(Io::Save { blocks: 90 })));
     // A decoder that is sampling is not kept waiting.
     assert_eq!(decide(0, 1), (Turn::Idle, None));
     // Steps of 11 µs earn 2.75 each; one block costs 7, two cost 9.

@@ -970,7 +970,7 @@ fn store(mixes: bool, patience: u32) -> (Domain, Scheduler) {
         slots: 2,
         blocks: 8,
         block_tokens: 2,
-        save: true,
+        save_blocks: u32::MAX,
         ..scheduler(mixes, (!mixes).then_some(500), 0).config
     };
     (domain, Scheduler::new(config))

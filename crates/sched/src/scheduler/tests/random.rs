@@ -94,7 +94,7 @@ fn config() -> impl Strategy<Value = Config> {
     let more = (
         prop_oneof![Just(u32::MAX), 1..3u32],
         prop::collection::btree_map(0..3u64, 100..5000u32, 0..3),
-        prop::bool::ANY,
+        prop_oneof![Just(0), 1..4u32, Just(u32::MAX)],
     );
     (numbers, times, shares, mode, more).prop_map(
         |(
@@ -102,12 +102,12 @@ fn config() -> impl Strategy<Value = Config> {
             (t_stall_us, t_idle_us, wait_us),
             (oldest, share, efficiency),
             mode,
-            (tenant_slots, tenant_weights, save),
+            (tenant_slots, tenant_weights, save_blocks),
         )| {
             Config {
                 tenant_slots,
                 tenant_weights,
-                save,
+                save_blocks,
                 t_stall_us,
                 t_idle_us,
                 q_min: q_min.min(q_max),

@@ -151,7 +151,7 @@ fn f3_loading_and_saving_keep_the_stall_bound() {
             block: micros(1_500),
         };
         let config = Config {
-            save: true,
+            save_blocks: u32::MAX,
             load_cost: block,
             save_cost: block,
             ..base

@@ -1,0 +1,299 @@
+//! The store behind `--kv-disk-dir`: the engine's thread copies blocks, threads of the store's own do everything else.
+//!
+//! One thread reads, so that a load never waits behind a save; one writes, and is the only one that changes objects.
+
+mod reader;
+mod writer;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use andante_model::Model;
+
+use self::reader::{Asked, LoadJob, Loaded};
+use self::writer::{Staged, WriteJob};
+use super::key::{Key, ObjectName};
+use super::objects::{Held, Objects};
+use super::state::{Shared, StoreConfig, StoreStats, Trouble};
+use super::{Span, Store, Transfer};
+
+/// So much may be copied and not yet written before saving is held up.
+const STAGED_BYTES: usize = 64 << 20;
+/// While a load waits, saving is not held up before this.
+const MOST_STAGED_BYTES: usize = 256 << 20;
+/// Most bytes that are copied into memory between two steps.
+const COPY_BYTES: usize = 32 << 20;
+
+/// A [`Store`] of immutable objects.
+pub struct DiskStore {
+    shared: Arc<Shared>,
+    root: Key,
+    loads: Sender<LoadJob>,
+    writes: Sender<WriteJob>,
+    pending: Option<Pending>,
+    /// The load that was given up, while it is not known to have ended.
+    given_up: Option<Receiver<Loaded>>,
+    /// A request waits for blocks that are here.
+    wanted: bool,
+}
+
+enum Pending {
+    Load {
+        results: Receiver<Loaded>,
+        blocks: Vec<u32>,
+        done: u32,
+        beside_us: u64,
+    },
+    Save {
+        blocks: u32,
+    },
+}
+
+impl DiskStore {
+    /// Takes in what is there, brings it down to the budget, and starts its threads. Objects that cannot be changed are
+    /// only read, with a warning.
+    ///
+    /// # Errors
+    /// When the objects cannot even be listed, or there are no threads to be had.
+    pub fn open(objects: Arc<dyn Objects>, config: StoreConfig) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(objects, config));
+        match Held::take(&*shared.objects) {
+            Ok(_held) => {
+                shared.renew()?;
+                let root = Key::root(&config.identity);
+                shared.make_room(0, &root)?;
+            }
+            Err(error) => {
+                let (index, _) = shared.state().index.renewed(shared.objects.list()?);
+                let mut state = shared.state();
+                state.index = index;
+                state.pause(&error);
+            }
+        }
+        let writes = writer::start(Arc::clone(&shared))?;
+        let loads = reader::start(Arc::clone(&shared), writes.clone())?;
+        Ok(Self {
+            root: Key::root(&config.identity),
+            shared,
+            loads,
+            writes,
+            pending: None,
+            given_up: None,
+            wanted: false,
+        })
+    }
+
+    /// The names of a sequence's whole blocks.
+    fn names<'a>(&self, tokens: &'a [u32]) -> impl Iterator<Item = (ObjectName, &'a [u32])> {
+        let block_tokens = self.shared.config.block_tokens as usize;
+        let mut parent = self.root;
+        tokens
+            .chunks_exact(block_tokens)
+            .zip(0..)
+            .map(move |(tokens, depth)| {
+                let key = parent.child(tokens);
+                let name = ObjectName { key, parent, depth };
+                parent = key;
+                (name, tokens)
+            })
+    }
+
+    /// Whether the reading thread still hangs in a load that was given up.
+    fn hangs(&mut self) -> bool {
+        let Some(results) = &self.given_up else {
+            return false;
+        };
+        loop {
+            match results.try_recv() {
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => break,
+            }
+        }
+        self.given_up = None;
+        false
+    }
+
+    /// Bytes that are copied and not yet written.
+    fn staged_bytes(&self) -> usize {
+        self.shared.state().staged.len() * self.shared.config.block_bytes
+    }
+}
+
+impl Store for DiskStore {
+    fn lookup(&mut self, prompt: &[u32]) -> u32 {
+        if self.hangs() {
+            return 0;
+        }
+        let names = self.names(prompt);
+        let mut state = self.shared.state();
+        let (mut asked, mut found) = (0, 0);
+        for (name, _) in names {
+            asked += 1;
+            if found + 1 == asked && state.index.touch(&name.key) {
+                found += 1;
+            }
+        }
+        state.stats.absent += u64::from(asked - found);
+        drop(state);
+        self.wanted = found > 0;
+        found * self.shared.config.block_tokens
+    }
+
+    fn holds(&mut self, tokens: &[u32]) -> u32 {
+        let names = self.names(tokens);
+        let state = self.shared.state();
+        let held = names.take_while(|(name, _)| {
+            state.index.contains(&name.key) || state.staged.contains(&name.key)
+        });
+        let blocks = u32::try_from(held.count()).expect("a sequence fits the context");
+        blocks * self.shared.config.block_tokens
+    }
+
+    fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer {
+        self.wanted = false;
+        if self.hangs() {
+            return Transfer::done(0);
+        }
+        let names = self.names(span.tokens).skip(span.first_block as usize);
+        let asked = names.map(|(name, tokens)| Asked {
+            name,
+            tokens: tokens.to_vec(),
+        });
+        let (job, results) = LoadJob::new(asked.collect(), &self.shared.config);
+        if self.loads.send(job).is_err() {
+            return Transfer::done(0);
+        }
+        self.pending = Some(Pending::Load {
+            results,
+            blocks: span.blocks.to_vec(),
+            done: 0,
+            beside_us: 0,
+        });
+        self.poll(model)
+    }
+
+    fn save(&mut self, spans: &[Span<'_>], model: &dyn Model) -> Transfer {
+        let asked: usize = spans.iter().map(|span| span.blocks.len()).sum();
+        let asked = u32::try_from(asked).expect("block numbers are u32");
+        if self.shared.state().is_paused() || self.staged_bytes() > MOST_STAGED_BYTES {
+            self.shared.state().stats.unsaved += u64::from(asked);
+            return Transfer::done(asked);
+        }
+        let mut job = Vec::new();
+        for span in spans {
+            let names = self.names(span.tokens).skip(span.first_block as usize);
+            for ((name, tokens), &block) in names.zip(span.blocks) {
+                let mut state = self.shared.state();
+                if state.index.contains(&name.key) || !state.staged.insert(name.key) {
+                    state.stats.deduplicated += 1;
+                    continue;
+                }
+                drop(state);
+                let mut kv = self.shared.buffer();
+                model.read_block(block, &mut kv);
+                job.push(Staged {
+                    name,
+                    tokens: tokens.to_vec(),
+                    kv,
+                });
+            }
+        }
+        if !job.is_empty() && self.writes.send(WriteJob::Save(job)).is_err() {
+            return Transfer::done(0);
+        }
+        self.pending = Some(Pending::Save { blocks: asked });
+        self.settle_save(asked)
+    }
+
+    fn poll(&mut self, model: &mut dyn Model) -> Transfer {
+        let Some(Pending::Load {
+            results,
+            blocks,
+            done,
+            beside_us,
+        }) = &mut self.pending
+        else {
+            let Some(Pending::Save { blocks }) = self.pending else {
+                panic!("a transfer is pending");
+            };
+            return self.settle_save(blocks);
+        };
+        let mut copied = 0;
+        while (*done as usize) < blocks.len() {
+            match results.try_recv() {
+                Ok(loaded) => {
+                    model.write_block(blocks[*done as usize], &loaded.kv);
+                    *done += 1;
+                    *beside_us += loaded.beside_us;
+                    copied += loaded.kv.len();
+                    self.shared.give_back(loaded.kv);
+                    if copied >= COPY_BYTES && (*done as usize) < blocks.len() {
+                        return Transfer::Pending;
+                    }
+                }
+                Err(TryRecvError::Empty) => return Transfer::Pending,
+                Err(TryRecvError::Disconnected) => break,
+            }
+        }
+        let over = Transfer::Done {
+            blocks: *done,
+            beside_us: *beside_us,
+        };
+        self.pending = None;
+        over
+    }
+
+    fn abandon(&mut self) {
+        match self.pending.take() {
+            Some(Pending::Load { results, .. }) => {
+                self.given_up = Some(results);
+                self.shared.state().tell(Trouble::Late, || {
+                    tracing::warn!("KV store: it does not answer; prompts are computed instead");
+                });
+            }
+            Some(Pending::Save { .. }) | None => {}
+        }
+    }
+
+    fn flush(&mut self, most: Duration) {
+        let until = Instant::now() + most;
+        let mut state = self.shared.state();
+        while !state.staged.is_empty() {
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                tracing::warn!(
+                    "KV store: {} blocks could not be saved in time",
+                    state.staged.len()
+                );
+                return;
+            };
+            let woken = self.shared.settled.wait_timeout(state, left);
+            state = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.shared.state().stats()
+    }
+}
+
+impl DiskStore {
+    /// A save is over once it is copied, unless too much waits to be written.
+    fn settle_save(&mut self, blocks: u32) -> Transfer {
+        let most = if self.wanted {
+            MOST_STAGED_BYTES
+        } else {
+            STAGED_BYTES
+        };
+        if self.staged_bytes() > most {
+            return Transfer::Pending;
+        }
+        self.pending = None;
+        Transfer::done(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Where objects are kept, seen from the store: a few operations that may fail and may take their time.
+
+use std::io;
+
+use super::key::ObjectName;
+
+/// Keeps immutable objects under their names: a folder, a bucket, or a test's memory that tears and loses them.
+///
+/// All of it is called from the store's own threads. Writing, deleting and listing happen only between [`lock`](Self::lock)
+/// and [`unlock`](Self::unlock), on one thread; reading happens at any time, on another.
+pub trait Objects: Send + Sync {
+    /// Waits until no other store changes these objects, and keeps it so until [`unlock`](Self::unlock). Gives whether
+    /// another one may have changed them since the last time; what a killed one had begun is cleared away then.
+    ///
+    /// # Errors
+    /// When the objects cannot be changed, or cannot be reached.
+    fn lock(&self) -> io::Result<bool>;
+
+    /// Ends what [`lock`](Self::lock) began.
+    fn unlock(&self);
+
+    /// All objects. Names of other makers are left out.
+    ///
+    /// # Errors
+    /// When they cannot be reached.
+    fn list(&self) -> io::Result<Vec<Listed>>;
+
+    /// Puts a whole object into `into`, which is emptied first.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when there is none; others when it cannot be read.
+    fn get(&self, name: &ObjectName, into: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Writes an object, all of it or nothing, whatever happens. Until it is all there, what it takes counts like an object.
+    ///
+    /// # Errors
+    /// When it is not there afterwards.
+    fn put(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()>;
+
+    /// Removes an object; that there is none is no error.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn delete(&self, name: &ObjectName) -> io::Result<()>;
+}
+
+/// An object of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written or read, in seconds since 1970.
+    pub modified_s: u64,
+}
+
+/// The right to change objects, while it lives.
+pub(crate) struct Held<'a> {
+    objects: &'a dyn Objects,
+    /// Another store may have changed them.
+    pub(crate) changed: bool,
+}
+
+impl<'a> Held<'a> {
+    pub(crate) fn take(objects: &'a dyn Objects) -> io::Result<Self> {
+        let changed = objects.lock()?;
+        Ok(Self { objects, changed })
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.objects.unlock();
+    }
+}
