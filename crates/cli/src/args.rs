@@ -61,6 +61,13 @@ pub(crate) struct ModelArgs {
     /// GGUF file, hf:owner/repo/file.gguf, or a name that `andante pull --list` shows
     #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
     pub(crate) model: ModelRef,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+/// How a model is computed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ComputeArgs {
     /// Threads that compute [default: one for each core]
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -70,6 +77,19 @@ pub(crate) struct ModelArgs {
     /// Number format of the KV cache
     #[arg(long, value_enum, default_value_t = KvType::F16)]
     pub(crate) kv_type: KvType,
+    /// Where weights are while they are used: laid out in memory, or in the file
+    #[arg(long, value_enum, default_value_t = Weights::Auto)]
+    pub(crate) weights: Weights,
+}
+
+/// Where weights are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Weights {
+    /// In memory if they fit what is free, else in the file
+    Auto,
+    Memory,
+    /// Nothing is loaded, and every step reads the file: slower, and possible with any size
+    File,
 }
 
 /// Number format of keys and values.
@@ -303,12 +323,8 @@ pub(crate) struct PerplexityArgs {
     /// Most contexts [default: as many as the text fills]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) chunks: Option<u32>,
-    /// Threads that compute [default: one for each core]
-    #[arg(short, long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
-    /// Number format of the KV cache
-    #[arg(long, value_enum, default_value_t = KvType::F16)]
-    pub(crate) kv_type: KvType,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
     /// Compute with dequantised weights and 32-bit floats throughout
     #[arg(long)]
     pub(crate) reference: bool,

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use andante_compute::{CpuBackend, CpuConfig, KvType};
+use andante_compute::{CpuBackend, CpuConfig, KvType, WeightForm};
 use andante_gguf::GgufFile;
 use andante_model::Model;
 use anyhow::{Context, Result};
 
-use crate::args::{self, ModelArgs};
+use crate::args::{self, ComputeArgs, ModelArgs, Weights};
+use crate::footprint;
 use crate::models::Store;
 use crate::progress;
 
@@ -49,7 +50,7 @@ pub(crate) fn load_beside<T: Send>(
     let file = open(&path)?;
     let (model, other) = thread::scope(|scope| {
         let other = scope.spawn(|| beside(&file));
-        let model = load_model(&file, args, precision);
+        let model = load_model(&file, &args.compute, precision);
         (
             model,
             other.join().unwrap_or_else(|panic| resume_unwind(panic)),
@@ -69,10 +70,12 @@ pub(crate) fn load_beside<T: Send>(
     Ok((loaded, other))
 }
 
-fn load_model(file: &GgufFile, args: &ModelArgs, precision: Precision) -> Result<Box<dyn Model>> {
-    let reference = precision == Precision::Reference;
+fn load_model(file: &GgufFile, args: &ComputeArgs, precision: Precision) -> Result<Box<dyn Model>> {
+    let weights = match precision {
+        Precision::Fast => placement(file, args.weights),
+        Precision::Reference => WeightForm::Reference,
+    };
     let kv_type = match args.kv_type {
-        _ if reference => KvType::F32,
         args::KvType::F16 => KvType::F16,
         args::KvType::F32 => KvType::F32,
     };
@@ -80,7 +83,7 @@ fn load_model(file: &GgufFile, args: &ModelArgs, precision: Precision) -> Result
         threads: args.threads,
         bound: args.bind_threads,
         kv_type,
-        reference,
+        weights,
         ..CpuConfig::default()
     })?;
     let bar = progress::bytes(0, "loading");
@@ -90,6 +93,31 @@ fn load_model(file: &GgufFile, args: &ModelArgs, precision: Precision) -> Result
     });
     bar.finish_and_clear();
     Ok(model?)
+}
+
+/// Where the weights of a file go.
+fn placement(file: &GgufFile, wish: Weights) -> WeightForm {
+    let bytes: u64 = file.tensors().map(|tensor| tensor.data.len() as u64).sum();
+    let free = footprint::available_bytes();
+    match wish {
+        Weights::Memory => WeightForm::LaidOut,
+        Weights::File => WeightForm::InFile,
+        // The rest is for keys, values and everything else that runs here.
+        Weights::Auto if free.is_some_and(|free| bytes > free / 10 * 9) => {
+            tracing::warn!(
+                "the weights take {:.1} GiB and {:.1} GiB of memory are free: they stay in the file, and every step reads it \
+                 (--weights memory loads them all the same)",
+                gib(bytes),
+                gib(free.unwrap_or_default()),
+            );
+            WeightForm::InFile
+        }
+        Weights::Auto => WeightForm::LaidOut,
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }
 
 /// Opens a model file; its errors name it.

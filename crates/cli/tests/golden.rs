@@ -11,7 +11,7 @@ mod pull;
 
 use std::path::Path;
 
-use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits};
+use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits, WeightForm};
 use andante_gguf::GgufFile;
 use andante_model::{Limits, Model, load};
 use pull::pull;
@@ -75,7 +75,7 @@ fn check(name: &str, f32_divergence: f64) {
     rounded.max_divergence *= 1.5;
     rounded.median_divergence *= 1.5;
     let reference = CpuConfig {
-        reference: true,
+        weights: WeightForm::Reference,
         kv_type: KvType::F32,
         ..CpuConfig::default()
     };

@@ -15,6 +15,7 @@ mod simd;
 
 pub use isa::{Isa, Level};
 pub use kv::{CpuKv, KvType};
+pub use matmul::WeightForm;
 pub use memory::CpuBuffer;
 pub use peak::Peak;
 
@@ -35,8 +36,8 @@ pub struct CpuConfig {
     pub bound: bool,
     /// How keys and values are stored.
     pub kv_type: KvType,
-    /// Dequantised weights and `f32` activations, keys and values: slow, for comparing with other runtimes.
-    pub reference: bool,
+    /// Where and how matrices are kept; with [`WeightForm::Reference`], keys and values are `f32` too.
+    pub weights: WeightForm,
     /// Instructions to use; the best the machine has when `None`.
     pub isa: Option<Isa>,
 }
@@ -53,7 +54,7 @@ impl Default for CpuConfig {
             threads: None,
             bound: false,
             kv_type: KvType::F16,
-            reference: false,
+            weights: WeightForm::LaidOut,
             isa: None,
         }
     }
@@ -64,7 +65,7 @@ pub struct CpuBackend {
     isa: Isa,
     pool: Pool,
     kv_type: KvType,
-    reference: bool,
+    weights: WeightForm,
     products: matmul::Scratch,
     attention: AttentionScratch,
     experts: ExpertsScratch,
@@ -80,12 +81,12 @@ impl CpuBackend {
         Ok(Self {
             isa: config.isa.unwrap_or_else(Isa::detect),
             pool: Pool::new(config.thread_count(), config.bound)?,
-            kv_type: if config.reference {
+            kv_type: if config.weights == WeightForm::Reference {
                 KvType::F32
             } else {
                 config.kv_type
             },
-            reference: config.reference,
+            weights: config.weights,
             products: matmul::Scratch::default(),
             attention: AttentionScratch::default(),
             experts: ExpertsScratch::default(),
@@ -104,7 +105,7 @@ pub enum CpuWeight {
 }
 
 impl CpuWeight {
-    fn load(pool: &Pool, tensor: &Tensor<'_>, reference: bool) -> Result<Self, ComputeError> {
+    fn load(pool: &Pool, tensor: &Tensor<'_>, weights: WeightForm) -> Result<Self, ComputeError> {
         // The third dimension is the expert; each one's rows have to be whole strips.
         if let &[_, rows, _, ..] = tensor.shape
             && !rows.is_multiple_of(STRIP as u64)
@@ -118,7 +119,7 @@ impl CpuWeight {
         Ok(if tensor.shape.len() <= 1 {
             Self::Vector(tensor.dequantize())
         } else {
-            Self::Matrix(Matrix::load(pool, tensor, reference)?)
+            Self::Matrix(Matrix::load(pool, tensor, weights)?)
         })
     }
 

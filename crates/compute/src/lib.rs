@@ -14,6 +14,8 @@ pub use backend::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, ExpertWeights, ExpertsSpec, KvShape,
 };
 pub use batch::{Batch, BatchSequence, Logits};
-pub use cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level, Peak};
+pub use cpu::{
+    CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level, Peak, WeightForm,
+};
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

@@ -77,8 +77,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         None
     } else {
         Some(Peak::measure(&CpuConfig {
-            threads: args.model.threads,
-            bound: args.model.bind_threads,
+            threads: args.model.compute.threads,
+            bound: args.model.compute.bind_threads,
             ..CpuConfig::default()
         })?)
     };

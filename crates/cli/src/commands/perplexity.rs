@@ -29,9 +29,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     } = backend::load(
         &ModelArgs {
             model: args.model.clone(),
-            threads: args.threads,
-            bind_threads: false,
-            kv_type: args.kv_type,
+            compute: args.compute.clone(),
         },
         precision,
     )?;

@@ -2,9 +2,9 @@
 //!
 //! Weights keep their file's width (4-bit stays 4-bit) but are laid out anew at load, sixteen output rows side by
 //! side ([`packed`], [`dense`]). Quantised weights meet activations quantised to int8 ([`activations`]), once for all the
-//! matrices of a call; dense weights meet F32 activations, or, in bfloat16 tiles, activations in two parts ([`split`]). Formats without a packed kernel stay as they are in the file and
-//! are dequantised strip by strip on their way to the dense kernel ([`stored`]). Every output element is accumulated in one order that
-//! depends on the weight's format alone ([`panel`] writes it down), so a row's result does not depend on the other rows,
+//! matrices of a call; dense weights meet F32 activations, or, in bfloat16 tiles, activations in two parts ([`split`]). Formats
+//! without a packed kernel, and files larger than memory, stay as they are in the file and are laid out strip by strip on
+//! their way to the kernels ([`stored`]). Every output element is accumulated in one order that depends on the weight's format alone ([`panel`] writes it down), so a row's result does not depend on the other rows,
 //! on the number of threads, or on the instruction set; the last but for BF16 in tiles.
 
 mod activations;
@@ -28,16 +28,27 @@ use crate::cpu::isa::Isa;
 use crate::cpu::pool::{Output, Pool, STRIP, Strip};
 use crate::cpu::simd::matmul as simd;
 use andante_gguf::Tensor;
-use dense::Dense;
+use dense::{Dense, DenseKind};
 use packed::Packed;
 use std::sync::{Mutex, PoisonError};
-use stored::Stored;
+use stored::{Stored, StoredGroup};
 
 /// A weight matrix ready to be multiplied: `[rows, cols]`, outputs by inputs.
 pub(crate) struct Matrix {
     rows: usize,
     cols: usize,
     weights: Weights,
+}
+
+/// Where and how a backend keeps the matrices of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightForm {
+    /// In memory, laid out for the kernels; formats without a kernel as they are in the file.
+    LaidOut,
+    /// In the file, laid out strip by strip whenever they are multiplied: for files that are larger than memory.
+    InFile,
+    /// As F32 in memory: slow, for comparing with other runtimes.
+    Reference,
 }
 
 enum Weights {
@@ -47,26 +58,31 @@ enum Weights {
 }
 
 impl Matrix {
-    /// Lays out a tensor; with `reference`, as F32.
+    /// Takes over a tensor.
     ///
     /// # Errors
     /// [`ComputeError::WeightShape`] when a side is zero.
     pub(crate) fn load(
         pool: &Pool,
         tensor: &Tensor<'_>,
-        reference: bool,
+        weights: WeightForm,
     ) -> Result<Self, ComputeError> {
         let (rows, cols) = (tensor.rows(), tensor.cols());
         if rows == 0 || cols == 0 {
             let (tensor, rows, cols) = (tensor.name.to_owned(), rows as u64, cols as u64);
             return Err(ComputeError::WeightShape { tensor, rows, cols });
         }
-        let weights = match Kind::of(tensor.format).filter(|_| !reference) {
-            None if reference || tensor.format.block_len() == 1 => {
-                Weights::Dense(Dense::load(pool, tensor, reference)?)
+        let is_dense = tensor.format.block_len() == 1;
+        let weights = match (weights, Kind::of(tensor.format)) {
+            (WeightForm::Reference, _) => {
+                Weights::Dense(Dense::load(pool, tensor, DenseKind::F32)?)
             }
-            None => Weights::Stored(Stored::load(tensor)),
-            Some(kind) => Weights::Packed(Packed::load(pool, tensor, kind)?),
+            (WeightForm::LaidOut, Some(kind)) => Weights::Packed(Packed::load(pool, tensor, kind)?),
+            (WeightForm::LaidOut, None) if is_dense => {
+                let kind = DenseKind::of(tensor.format, cols);
+                Weights::Dense(Dense::load(pool, tensor, kind)?)
+            }
+            (WeightForm::LaidOut | WeightForm::InFile, _) => Weights::Stored(Stored::load(tensor)),
         };
         Ok(Self {
             rows,
@@ -133,8 +149,20 @@ impl Matrix {
                 None => simd::dense(isa, dense.group(index), x.floats, out),
             },
             Weights::Stored(stored) => {
-                let group = stored.group(index, &mut panel.stored);
-                simd::dense(isa, group, x.floats, out);
+                // The kernels want the rest of the panel.
+                let mut strip = std::mem::take(&mut panel.stored);
+                match stored.group(index, &mut strip) {
+                    StoredGroup::Packed(group) => {
+                        let x = x.quants.expect("packed matrices need quantised rows");
+                        simd::packed(isa, &group, &x, panel, out);
+                    }
+                    StoredGroup::Dense(DenseGroup::Bf16(pairs)) if isa.has_tiles() => {
+                        let x = x.split.expect("tiles need split rows");
+                        simd::split_dense(isa, pairs, &x, out);
+                    }
+                    StoredGroup::Dense(group) => simd::dense(isa, group, x.floats, out),
+                }
+                panel.stored = strip;
             }
         }
     }
@@ -144,7 +172,9 @@ impl Matrix {
         match &self.weights {
             Weights::Packed(packed) => Form::Quants(packed.kind()),
             Weights::Dense(dense) if isa.has_tiles() && dense.pairs(0).is_some() => Form::Split,
-            Weights::Dense(_) | Weights::Stored(_) => Form::Floats,
+            Weights::Stored(stored) if isa.has_tiles() && stored.has_pairs() => Form::Split,
+            Weights::Stored(stored) => stored.kind().map_or(Form::Floats, Form::Quants),
+            Weights::Dense(_) => Form::Floats,
         }
     }
 
@@ -152,7 +182,7 @@ impl Matrix {
     /// threads get some.
     fn groups_together(&self, (pool, isa): (&Pool, Isa), rows: usize) -> usize {
         const CACHE_BYTES: usize = 1 << 20;
-        if self.form(isa) != Form::Split {
+        if self.form(isa) != Form::Split || matches!(self.weights, Weights::Stored(_)) {
             return 1;
         }
         if rows <= TILE_ROWS {

@@ -3,7 +3,7 @@
 use super::attention::Attention;
 use super::experts::{Experts, Projection};
 use super::kv::{self, Blocks, Storage};
-use super::matmul::{self, Matrix};
+use super::matmul::{self, Matrix, WeightForm};
 use super::pool::Pool;
 use super::simd::attention::Element;
 use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Rotate, Scale};
@@ -32,12 +32,12 @@ impl Backend for CpuBackend {
     fn describe(&self) -> String {
         let threads = self.pool.threads();
         let plural = if threads == 1 { "" } else { "s" };
-        let reference = if self.reference {
-            ", reference arithmetic"
-        } else {
-            ""
+        let weights = match self.weights {
+            WeightForm::LaidOut => "",
+            WeightForm::InFile => ", weights stay in the file",
+            WeightForm::Reference => ", reference arithmetic",
         };
-        format!("cpu: {threads} thread{plural}, {}{reference}", self.isa)
+        format!("cpu: {threads} thread{plural}, {}{weights}", self.isa)
     }
 
     fn buffer(&mut self, max_rows: usize, width: usize) -> Result<CpuBuffer, ComputeError> {
@@ -45,7 +45,7 @@ impl Backend for CpuBackend {
     }
 
     fn weight(&mut self, tensor: &Tensor<'_>) -> Result<CpuWeight, ComputeError> {
-        CpuWeight::load(&self.pool, tensor, self.reference)
+        CpuWeight::load(&self.pool, tensor, self.weights)
     }
 
     fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<CpuKv, ComputeError> {
@@ -57,7 +57,11 @@ impl Backend for CpuBackend {
     }
 
     fn kv_format(&self, _: &KvShape) -> String {
-        let reference = if self.reference { ", reference" } else { "" };
+        let reference = if self.weights == WeightForm::Reference {
+            ", reference"
+        } else {
+            ""
+        };
         let elements = kv::format(self.kv_type, self.isa);
         format!("{elements}, {}{reference}", self.isa)
     }

@@ -13,10 +13,9 @@ fn conforms_at_every_level() {
         for (kv_type, threads) in [(KvType::F16, 1), (KvType::F32, 2), (KvType::F16, 3)] {
             let config = CpuConfig {
                 threads: Some(threads),
-                bound: false,
                 kv_type,
-                reference: false,
                 isa: Some(isa),
+                ..CpuConfig::default()
             };
             conformance::run(|| CpuBackend::new(config).expect("threads"));
         }
@@ -27,7 +26,7 @@ fn conforms_at_every_level() {
 fn conforms_in_reference_arithmetic() {
     let config = CpuConfig {
         threads: Some(2),
-        reference: true,
+        weights: WeightForm::Reference,
         ..CpuConfig::default()
     };
     conformance::run(|| CpuBackend::new(config).expect("threads"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits};
+use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits, WeightForm};
 use andante_gguf::{Array, Format, GgufFile, GgufWriter, Value};
 use andante_model::{Limits, Model, load};
 
@@ -119,7 +119,7 @@ fn words(name: &str, count: u64) -> impl Iterator<Item = u64> {
 /// Dequantised weights, F32 activations and KV.
 pub(crate) fn reference() -> CpuConfig {
     CpuConfig {
-        reference: true,
+        weights: WeightForm::Reference,
         kv_type: KvType::F32,
         ..CpuConfig::default()
     }

@@ -2,7 +2,7 @@
 //! its blocks lie and however many threads compute.
 
 use crate::fixture::{Tiny, model, quantised, reference, run};
-use andante_compute::{Batch, CpuConfig, Logits};
+use andante_compute::{Batch, CpuConfig, Logits, WeightForm};
 use andante_gguf::Format;
 use andante_model::Model;
 
@@ -17,7 +17,8 @@ const FORMATS: [Format; 8] = [
     Format::F32,
 ];
 
-/// Runs `check` on every fixture, dequantised and in one quantised format, with two threads.
+/// Runs `check` on every fixture, dequantised and in one quantised format; with one thread, quantised weights stay in the
+/// file, which must not show either.
 fn for_each_model(check: impl Fn(&str, &Tiny, &mut dyn FnMut(usize) -> Box<dyn Model>)) {
     for (i, (name, tiny)) in Tiny::all().into_iter().enumerate() {
         let file = tiny.gguf(Format::F32);
@@ -32,7 +33,12 @@ fn for_each_model(check: impl Fn(&str, &Tiny, &mut dyn FnMut(usize) -> Box<dyn M
         let file = tiny.gguf(format);
         let label = format!("{name} {}", format.name());
         check(&label, &tiny, &mut |threads| {
-            model(&file, quantised(threads))
+            let weights = match threads {
+                1 => WeightForm::InFile,
+                _ => WeightForm::LaidOut,
+            };
+            let config = quantised(threads);
+            model(&file, CpuConfig { weights, ..config })
         });
     }
 }

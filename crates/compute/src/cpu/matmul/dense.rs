@@ -9,21 +9,21 @@
 //! **What bounds it.** One row: reading the weights. Many rows: one fused step for each lane and column, 8 multiply-adds an
 //! instruction with AVX2 and 16 with AVX-512, two instructions a cycle; `examples/matmul.rs` measures it.
 
-use super::packed::{BLOCK, Lanes};
+use super::packed::{BLOCK, LOAD_BYTES, Lanes};
 use crate::ComputeError;
 use crate::cpu::memory::{Pages, WEIGHTS};
 use crate::cpu::pool::{Pool, STRIP, Strip};
-use andante_gguf::{Format, Tensor};
+use andante_gguf::{Format, Tensor, quant};
 use half::{bf16, f16};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// One f32 for each of sixteen rows.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 pub(crate) struct Floats(pub(crate) [f32; STRIP]);
 
 /// Two neighbouring columns of sixteen rows, bf16.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 pub(crate) struct Pairs(pub(crate) [[u16; 2]; STRIP]);
 
@@ -47,63 +47,43 @@ pub(crate) enum DenseGroup<'a> {
     Bf16(&'a [Pairs]),
 }
 
+/// How a dense matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DenseKind {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl DenseKind {
+    /// That of a format: F16 and BF16 stay what they are, but BF16 has to come in whole blocks of columns; all others become
+    /// F32.
+    pub(super) fn of(format: Format, cols: usize) -> Self {
+        match format {
+            Format::F16 => Self::F16,
+            Format::BF16 if cols.is_multiple_of(BLOCK) => Self::Bf16,
+            _ => Self::F32,
+        }
+    }
+}
+
 impl Dense {
-    /// Lays out a tensor, all threads together; formats other than F16 and BF16 become F32, and so does BF16 that does not
-    /// come in whole blocks of columns.
+    /// Lays out a tensor, all threads together.
     ///
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
-    pub(crate) fn load(
+    pub(super) fn load(
         pool: &Pool,
         tensor: &Tensor<'_>,
-        reference: bool,
+        kind: DenseKind,
     ) -> Result<Self, ComputeError> {
-        let (rows, cols) = (tensor.rows(), tensor.cols());
-        let groups = rows.div_ceil(STRIP);
-        let lanes_of = |index: usize| 0..STRIP.min(rows - index * STRIP);
-        let values = match tensor.format {
-            Format::F16 if !reference => {
-                let mut values = Pages::<Lanes>::new(groups * cols, WEIGHTS)?;
-                pool.for_rows(&mut values, cols, 1, &|first, part| {
-                    for (index, group) in (first..).zip(part.chunks_exact_mut(cols)) {
-                        for lane in lanes_of(index) {
-                            for (entry, word) in group.iter_mut().zip(words(tensor, index, lane)) {
-                                entry.0[lane] = word;
-                            }
-                        }
-                    }
-                });
-                Values::F16(values)
-            }
-            Format::BF16 if !reference && cols.is_multiple_of(BLOCK) => {
-                let mut values = Pages::<Pairs>::new(groups * cols / 2, WEIGHTS)?;
-                pool.for_rows(&mut values, cols / 2, 1, &|first, part| {
-                    for (index, group) in (first..).zip(part.chunks_exact_mut(cols / 2)) {
-                        for lane in lanes_of(index) {
-                            for (column, word) in words(tensor, index, lane).enumerate() {
-                                group[column / 2].0[lane][column % 2] = word;
-                            }
-                        }
-                    }
-                });
-                Values::Bf16(values)
-            }
-            format => {
-                let mut values = Pages::<Floats>::new(groups * cols, WEIGHTS)?;
-                pool.for_rows(&mut values, cols, 1, &|first, part| {
-                    let mut row = vec![0.0; cols];
-                    for (index, group) in (first..).zip(part.chunks_exact_mut(cols)) {
-                        for lane in lanes_of(index) {
-                            let bytes = tensor.row(index * STRIP + lane);
-                            andante_gguf::quant::dequantize(format, bytes, &mut row);
-                            for (entry, &value) in group.iter_mut().zip(&row) {
-                                entry.0[lane] = value;
-                            }
-                        }
-                    }
-                });
-                Values::F32(values)
-            }
+        let cols = tensor.cols();
+        let values = match kind {
+            DenseKind::F16 => Values::F16(load_groups(pool, tensor, cols, &lay_lanes)?),
+            DenseKind::Bf16 => Values::Bf16(load_groups(pool, tensor, cols / 2, &lay_pairs)?),
+            DenseKind::F32 => Values::F32(load_groups(pool, tensor, cols, &|bytes, group| {
+                lay_floats(tensor.format, bytes, &mut vec![0.0; cols], group);
+            })?),
         };
         Ok(Self { cols, values })
     }
@@ -127,9 +107,59 @@ impl Dense {
     }
 }
 
-/// The 16-bit numbers of a row of a group.
-fn words<'a>(tensor: &Tensor<'a>, group: usize, lane: usize) -> impl Iterator<Item = u16> + 'a {
-    let words = tensor.row(group * STRIP + lane).as_chunks::<2>().0;
+/// Makes the groups of a tensor, of `len` entries each, all threads together; `lay` gets the bytes of up to sixteen rows.
+fn load_groups<T: FromBytes + IntoBytes + Immutable + Send>(
+    pool: &Pool,
+    tensor: &Tensor<'_>,
+    len: usize,
+    lay: &(dyn Fn(&[u8], &mut [T]) + Sync),
+) -> Result<Pages<T>, ComputeError> {
+    let rows = tensor.rows();
+    let mut groups = Pages::new(rows.div_ceil(STRIP) * len, WEIGHTS)?;
+    let strip_bytes = STRIP * tensor.row(0).len();
+    let part = (LOAD_BYTES / strip_bytes).max(1);
+    for (first, groups) in (0..).step_by(part).zip(groups.chunks_mut(part * len)) {
+        pool.for_rows(groups, len, 1, &|next, groups| {
+            let bytes = tensor.data[(first + next) * strip_bytes..].chunks(strip_bytes);
+            for (bytes, group) in bytes.zip(groups.chunks_exact_mut(len)) {
+                lay(bytes, group);
+            }
+        });
+        tensor.release(first * STRIP..rows.min((first + part) * STRIP));
+    }
+    Ok(groups)
+}
+
+/// Rows of F16, `bytes`, as a group.
+pub(super) fn lay_lanes(bytes: &[u8], group: &mut [Lanes]) {
+    for (lane, row) in bytes.chunks_exact(2 * group.len()).enumerate() {
+        for (entry, word) in group.iter_mut().zip(words(row)) {
+            entry.0[lane] = word;
+        }
+    }
+}
+
+/// Rows of BF16, `bytes`, as a group.
+pub(super) fn lay_pairs(bytes: &[u8], group: &mut [Pairs]) {
+    for (lane, row) in bytes.chunks_exact(4 * group.len()).enumerate() {
+        for (column, word) in words(row).enumerate() {
+            group[column / 2].0[lane][column % 2] = word;
+        }
+    }
+}
+
+/// Rows of any format, `bytes`, as a group of F32. `row` is memory for a row.
+pub(super) fn lay_floats(format: Format, bytes: &[u8], row: &mut [f32], group: &mut [Floats]) {
+    for (lane, bytes) in bytes.chunks_exact(format.row_bytes(row.len())).enumerate() {
+        quant::dequantize(format, bytes, row);
+        for (entry, &value) in group.iter_mut().zip(&*row) {
+            entry.0[lane] = value;
+        }
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
+    let words = bytes.as_chunks::<2>().0;
     words.iter().map(|&word| u16::from_le_bytes(word))
 }
 

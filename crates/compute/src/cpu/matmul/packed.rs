@@ -35,15 +35,21 @@ pub(crate) const QUADS: usize = BLOCK / 4;
 pub(crate) const SUPER: usize = 8;
 
 /// How much of a file is laid out before its pages are given back: so much more memory than the matrices take is in use.
-const LOAD_BYTES: usize = 8 << 20;
+pub(super) const LOAD_BYTES: usize = 8 << 20;
 
 /// One cache line: four columns of sixteen rows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u8; 64]);
 
+impl Default for Line {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
 /// One 16-bit number for each of sixteen rows.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(32))]
 pub(crate) struct Lanes(pub(crate) [u16; STRIP]);
 
@@ -258,7 +264,8 @@ impl Packed {
             quants: Pages::new(groups * lines, WEIGHTS)?,
             scales: Pages::new(groups * lanes, WEIGHTS)?,
         };
-        let part = (LOAD_BYTES / (STRIP * tensor.row(0).len())).max(1);
+        let row_bytes = tensor.row(0).len();
+        let part = (LOAD_BYTES / (STRIP * row_bytes)).max(1);
         let quants = packed.quants.chunks_mut(part * lines);
         let parts = quants.zip(packed.scales.chunks_mut(part * lanes));
         for (first, (quants, scales)) in (0..).step_by(part).zip(parts) {
@@ -271,15 +278,10 @@ impl Packed {
             pool.for_each(part.len(), 1, &|index| {
                 let mut group = part[index].lock().expect("a group is laid out once");
                 let (lines, scales) = &mut *group;
-                let start = start + index * STRIP;
-                for lane in 0..STRIP.min(rows - start) {
-                    let mut row = Lane {
-                        lane,
-                        lines,
-                        scales,
-                    };
-                    row.fill(tensor.format, tensor.row(start + lane));
-                }
+                let start = (start + index * STRIP) * row_bytes;
+                let bytes = &tensor.data[start..];
+                let bytes = &bytes[..bytes.len().min(STRIP * row_bytes)];
+                lay_group(tensor.format, (bytes, row_bytes), lines, scales);
             });
             tensor.release(start..rows.min(start + part.len() * STRIP));
         }
@@ -300,6 +302,23 @@ impl Packed {
 
     pub(crate) fn kind(&self) -> Kind {
         self.kind
+    }
+}
+
+/// Lays out up to sixteen rows of a format, `bytes`, of `row_bytes` each.
+pub(super) fn lay_group(
+    format: Format,
+    (bytes, row_bytes): (&[u8], usize),
+    lines: &mut [Line],
+    scales: &mut [Lanes],
+) {
+    for (lane, row) in bytes.chunks_exact(row_bytes).enumerate() {
+        let mut to = Lane {
+            lane,
+            lines,
+            scales,
+        };
+        to.fill(format, row);
     }
 }
 

@@ -55,11 +55,17 @@ pub(super) fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn load(format: Format, bytes: &[u8], shape: [usize; 2], reference: bool) -> Matrix {
+pub(super) fn load(format: Format, bytes: &[u8], shape: [usize; 2], form: WeightForm) -> Matrix {
     let shape = shape.map(|side| side as u64);
     let tensor = Tensor::new("w", &shape, format, bytes);
-    Matrix::load(&pool(2), &tensor, reference).expect("a matrix")
+    Matrix::load(&pool(2), &tensor, form).expect("a matrix")
 }
+
+const FORMS: [WeightForm; 3] = [
+    WeightForm::LaidOut,
+    WeightForm::InFile,
+    WeightForm::Reference,
+];
 
 fn product(pool: &Pool, isa: Isa, matrix: &Matrix, x: &[f32]) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / matrix.cols() * matrix.rows()];
@@ -87,11 +93,17 @@ fn a_row_has_the_same_bits_in_any_batch_on_any_thread_and_instruction_set() {
         for rows in [64, 37] {
             let bytes = weights(format, rows, cols);
             let x = Random(7).values(MOST * cols);
-            for reference in [false, true] {
-                let matrix = load(format, &bytes, [cols, rows], reference);
+            for form in FORMS {
+                let matrix = load(format, &bytes, [cols, rows], form);
+                // It must not show where the bytes lie.
+                let in_memory = match form {
+                    WeightForm::InFile => WeightForm::LaidOut,
+                    form => form,
+                };
+                let expected = load(format, &bytes, [cols, rows], in_memory);
                 let alone = |isa| -> Vec<_> {
                     x.chunks(cols)
-                        .map(|x| bits(&product(&pools[0], isa, &matrix, x)))
+                        .map(|x| bits(&product(&pools[0], isa, &expected, x)))
                         .collect()
                 };
                 let portable = alone(Isa::portable());
@@ -111,7 +123,7 @@ fn a_row_has_the_same_bits_in_any_batch_on_any_thread_and_instruction_set() {
                                     assert_eq!(
                                         bits(out),
                                         alone[first + row],
-                                        "{format:?} {isa} {} threads, row {row} of {n}",
+                                        "{format:?} {form:?} {isa} {} threads, row {row} of {n}",
                                         pool.threads()
                                     );
                                 }
@@ -131,7 +143,7 @@ fn groups_that_are_multiplied_together_have_the_same_bits() {
         Format::BF16,
         &weights(Format::BF16, rows, cols),
         [cols, rows],
-        false,
+        WeightForm::LaidOut,
     );
     let x = Random(8).values(most * cols);
     for isa in Isa::available() {
@@ -161,7 +173,7 @@ fn the_largest_values_overflow_nowhere() {
         for fill in [0, 0x7f, 0x80, 0xff] {
             let bytes = vec![fill; format.row_bytes(cols) * rows];
             let bytes = Random(1).scale_blocks(format, bytes);
-            let matrix = load(format, &bytes, [cols, rows], false);
+            let matrix = load(format, &bytes, [cols, rows], WeightForm::LaidOut);
             for value in [1.0, -1.0] {
                 let x = vec![value; n * cols];
                 for n in [1, n] {
@@ -188,7 +200,14 @@ fn matrices_of_one_call_share_the_activations() {
     let matrices: Vec<_> = Format::ALL
         .iter()
         .zip([17, 48, 16, 5, 33, 64, 80, 1, 31, 32, 100].iter().cycle())
-        .map(|(&format, &rows)| load(format, &weights(format, rows, cols), [cols, rows], false))
+        .map(|(&format, &rows)| {
+            load(
+                format,
+                &weights(format, rows, cols),
+                [cols, rows],
+                WeightForm::LaidOut,
+            )
+        })
         .collect();
     for isa in Isa::available() {
         let mut scratch = Scratch::default();
@@ -239,7 +258,12 @@ fn products_are_right() {
         let mut weights = vec![0.0; rows * cols];
         quant::dequantize(format, &bytes, &mut weights);
         for isa in Isa::available() {
-            let reference = product(&pool(2), isa, &load(format, &bytes, [cols, rows], true), &x);
+            let reference = product(
+                &pool(2),
+                isa,
+                &load(format, &bytes, [cols, rows], WeightForm::Reference),
+                &x,
+            );
             assert!(
                 error(&reference, &weights, &x, cols) < 3e-7,
                 "{format:?} {isa}: F32 reference"
@@ -248,7 +272,7 @@ fn products_are_right() {
             let out = product(
                 &pool(2),
                 isa,
-                &load(format, &bytes, [cols, rows], false),
+                &load(format, &bytes, [cols, rows], WeightForm::LaidOut),
                 &x,
             );
             if Kind::of(format).is_some() {
@@ -265,7 +289,8 @@ fn products_are_right() {
                 );
             } else {
                 // Activations in two bfloat16 parts are right to 2^-17, errors of both signs.
-                let split = load(format, &bytes, [cols, rows], false).form(isa) == Form::Split;
+                let split = load(format, &bytes, [cols, rows], WeightForm::LaidOut).form(isa)
+                    == Form::Split;
                 let most = if split { 1e-6 } else { 3e-7 };
                 assert!(
                     error(&out, &weights, &x, cols) < most,
@@ -295,7 +320,7 @@ fn every_bit_of_a_block_reaches_its_lane() {
     for &format in Format::ALL {
         for rows in [1, 16, 21] {
             let bytes = weights(format, rows, cols);
-            let matrix = load(format, &bytes, [cols, rows], false);
+            let matrix = load(format, &bytes, [cols, rows], WeightForm::LaidOut);
             let mut expected = vec![0.0; cols];
             let mut row = vec![0.0; cols];
             for index in 0..rows {
@@ -316,7 +341,7 @@ fn dense_rows_may_end_inside_a_block() {
         let mut values = vec![0.0; rows * cols];
         quant::dequantize(format, &bytes, &mut values);
         let x = Random(2).values(n * cols);
-        let matrix = load(format, &bytes, [cols, rows], false);
+        let matrix = load(format, &bytes, [cols, rows], WeightForm::LaidOut);
         let expected = product(&pool(1), Isa::portable(), &matrix, &x);
         assert!(error(&expected, &values, &x, cols) < 3e-7);
         for isa in Isa::available() {
@@ -383,7 +408,7 @@ fn a_value_that_is_no_number_spoils_its_own_row_only() {
         Format::Q4_0,
         &weights(Format::Q4_0, rows, cols),
         [cols, rows],
-        false,
+        WeightForm::LaidOut,
     );
     let mut x = Random(4).values(3 * cols);
     let clean = x.clone();
@@ -405,7 +430,7 @@ fn a_value_that_is_no_number_spoils_its_own_row_only() {
 #[test]
 fn an_empty_tensor_is_refused_by_name() {
     let tensor = Tensor::new("blk.0.empty", &[32, 0], Format::F32, &[]);
-    let error = Matrix::load(&pool(2), &tensor, false)
+    let error = Matrix::load(&pool(2), &tensor, WeightForm::LaidOut)
         .err()
         .expect("refused")
         .to_string();
