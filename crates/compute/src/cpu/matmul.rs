@@ -25,11 +25,12 @@ pub(crate) use split::{SplitBlock, SplitBuffer, SplitRows};
 
 use crate::ComputeError;
 use crate::cpu::isa::Isa;
-use crate::cpu::pool::{Output, Pool, STRIP, Strip};
+use crate::cpu::pool::{Output, Pool, STRIP, Strip, TOGETHER};
 use crate::cpu::simd::matmul as simd;
 use andante_gguf::Tensor;
 use dense::{Dense, DenseKind};
 use packed::Packed;
+use smallvec::SmallVec;
 use std::sync::{Mutex, PoisonError};
 use stored::{Stored, StoredGroup};
 
@@ -252,7 +253,7 @@ pub(crate) fn matmul(
     if n == 0 {
         return;
     }
-    let forms: Vec<_> = outs.iter().map(|(matrix, _)| matrix.form(isa)).collect();
+    let forms: SmallVec<[_; TOGETHER]> = outs.iter().map(|(matrix, _)| matrix.form(isa)).collect();
     let kinds = || forms.iter().filter_map(|form| form.kind());
     let (quants, split) = (kinds().next().is_some(), forms.contains(&Form::Split));
     if quants {
@@ -269,8 +270,8 @@ pub(crate) fn matmul(
         split: split_rows,
         panels,
     } = &*scratch;
-    let matrices: Vec<_> = outs.iter().map(|(matrix, _)| *matrix).collect();
-    let mut outputs: Vec<_> = outs
+    let matrices: SmallVec<[_; TOGETHER]> = outs.iter().map(|(matrix, _)| *matrix).collect();
+    let mut outputs: SmallVec<[_; TOGETHER]> = outs
         .iter_mut()
         .map(|(matrix, out)| Output {
             data: out,

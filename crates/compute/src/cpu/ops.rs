@@ -4,7 +4,7 @@ use super::attention::Attention;
 use super::experts::{Experts, Projection};
 use super::kv::{self, Blocks, Storage};
 use super::matmul::{self, Matrix, WeightForm};
-use super::pool::Pool;
+use super::pool::{Pool, Runs, TOGETHER};
 use super::simd::attention::Element;
 use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Rotate, Scale};
 use super::simd::lanes::dispatch;
@@ -14,7 +14,7 @@ use crate::{
     RopeTable,
 };
 use andante_gguf::Tensor;
-use std::sync::{Mutex, PoisonError};
+use smallvec::SmallVec;
 
 /// Elements that a thread takes at a time in cheap ops: some microseconds of work.
 pub(super) const GRAIN_ELEMENTS: usize = 16 * 1024;
@@ -175,7 +175,7 @@ impl Backend for CpuBackend {
     }
 
     fn matmul(&mut self, outs: &mut [(&CpuWeight, &mut CpuBuffer)], x: &CpuBuffer, n: usize) {
-        let mut outs: Vec<(&Matrix, &mut [f32])> = outs
+        let mut outs: SmallVec<[(&Matrix, &mut [f32]); TOGETHER]> = outs
             .iter_mut()
             .map(|(weight, out)| {
                 let matrix = weight.matrix();
@@ -384,15 +384,12 @@ type PairJob<'a> = &'a (dyn Fn(usize, &mut [f32], &mut [f32]) + Sync);
 /// [`Pool::for_rows`] for two matrices of the same shape, cut at the same rows.
 fn for_row_pairs(pool: &Pool, (a, b): (&mut [f32], &mut [f32]), width: usize, job: PairJob<'_>) {
     let rows = a.len() / width;
-    let run = rows.div_ceil(pool.threads() * 4).max(grain(width));
+    let run = rows.div_ceil(pool.runs()).max(grain(width));
     if rows <= run || pool.threads() == 1 {
         return job(0, a, b);
     }
-    let pairs = a.chunks_mut(run * width).zip(b.chunks_mut(run * width));
-    let runs: Vec<_> = pairs.map(Mutex::new).collect();
-    pool.for_each(runs.len(), 1, &|index| {
-        let mut pair = runs[index].lock().unwrap_or_else(PoisonError::into_inner);
-        let (a, b) = &mut *pair;
-        job(index * run, a, b);
+    let (a, b) = (Runs::new(a, run * width), Runs::new(b, run * width));
+    pool.for_each(a.count(), 1, &|index| {
+        job(index * run, a.take(index), b.take(index));
     });
 }

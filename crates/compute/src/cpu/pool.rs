@@ -10,6 +10,7 @@
 
 use super::processors;
 use crate::ComputeError;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
@@ -137,21 +138,21 @@ impl Pool {
         job: &(dyn Fn(usize, &mut [T]) + Sync),
     ) {
         let rows = data.len().div_ceil(width.max(1));
-        // Four runs a thread: enough to even out a thread that the system took away for a while.
-        let run = rows.div_ceil(self.threads() * 4).max(grain).max(1);
+        let run = rows.div_ceil(self.runs()).max(grain).max(1);
         if rows <= run || self.threads() == 1 {
             return if rows > 0 {
                 job(0, data);
             };
         }
-        let runs: Vec<_> = data
-            .chunks_mut(run * width)
-            .map(|chunk| Mutex::new(Some(chunk)))
-            .collect();
-        self.for_each(runs.len(), 1, &|index| {
-            let chunk = lock(&runs[index]).take().expect("every run is taken once");
-            job(index * run, chunk);
+        let runs = Runs::new(data, run * width);
+        self.for_each(runs.count(), 1, &|index| {
+            job(index * run, runs.take(index));
         });
+    }
+
+    /// How many runs to cut rows into: four a thread, enough to even out one that the system took away for a while.
+    pub(crate) fn runs(&self) -> usize {
+        (4 * self.threads()).min(MOST_RUNS)
     }
 
     /// Runs `job` once on every strip of every output, `grain` neighbouring strips at a time.
@@ -165,7 +166,7 @@ impl Pool {
         grain: usize,
         job: &(dyn Fn(usize, usize, Strip<'_>) + Sync),
     ) {
-        let outputs: Vec<_> = outputs
+        let outputs: SmallVec<[_; TOGETHER]> = outputs
             .iter_mut()
             .map(|output| {
                 assert!(
@@ -340,10 +341,58 @@ impl Strip<'_> {
     }
 }
 
-struct SendPtr(*mut f32);
+/// Neighbouring elements of a slice, cut into runs of the same length (the last may be shorter) that threads take.
+pub(crate) struct Runs<'a, T> {
+    data: SendPtr<T>,
+    len: usize,
+    run: usize,
+    /// A bit for each run.
+    taken: [AtomicU64; MOST_RUNS / 64],
+    owner: PhantomData<&'a mut ()>,
+}
 
-// SAFETY: the pointer is only turned into strips, which are disjoint and live as long as the borrow they came from.
-unsafe impl Sync for SendPtr {}
+/// The most runs of a slice: enough for any machine, and few enough to be remembered without asking for memory.
+const MOST_RUNS: usize = 256;
+
+impl<'a, T: 'a> Runs<'a, T> {
+    /// Runs of `run` elements.
+    pub(crate) fn new(data: &'a mut [T], run: usize) -> Self {
+        assert!(data.len().div_ceil(run) <= MOST_RUNS, "too short a run");
+        Self {
+            len: data.len(),
+            data: SendPtr(data.as_mut_ptr()),
+            run,
+            taken: [const { AtomicU64::new(0) }; MOST_RUNS / 64],
+            owner: PhantomData,
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.len.div_ceil(self.run)
+    }
+
+    /// A run, which nobody may take again.
+    pub(crate) fn take(&self, index: usize) -> &'a mut [T] {
+        assert!(index < self.count(), "run {index} of {}", self.count());
+        let bit = 1 << (index % 64);
+        let before = self.taken[index / 64].fetch_or(bit, Ordering::Relaxed);
+        assert!(before & bit == 0, "run {index} is taken");
+        let start = index * self.run;
+        let len = self.run.min(self.len - start);
+        // SAFETY: the run lies within the slice that this was made from, which is borrowed for `'a`; runs are disjoint and
+        // nobody else has this one: its bit was not set before.
+        unsafe { std::slice::from_raw_parts_mut(self.data.0.add(start), len) }
+    }
+}
+
+/// Matrices that are usually multiplied in one call.
+pub(crate) const TOGETHER: usize = 4;
+
+struct SendPtr<T>(*mut T);
+
+// SAFETY: the pointer is only turned into strips and runs, which are disjoint and live as long as the borrow they came from,
+// and whose elements may be sent to other threads.
+unsafe impl<T: Send> Sync for SendPtr<T> {}
 
 /// What the caller and the workers share.
 struct Shared {

@@ -6,10 +6,9 @@
 use super::packed::{BLOCK, Kind};
 use crate::cpu::isa::Isa;
 use crate::cpu::memory::sized;
-use crate::cpu::pool::Pool;
+use crate::cpu::pool::{Pool, Runs};
 use crate::cpu::simd::matmul as simd;
 use std::ops::Range;
-use std::sync::Mutex;
 
 /// Rows that a kernel may read at once: as many are there from any row on.
 pub(crate) const TILE_ROWS: usize = 16;
@@ -76,35 +75,25 @@ impl ActivationBuffer {
         sized(&mut self.halves, rows * blocks * 2);
 
         let run = rows
-            .div_ceil(pool.threads())
+            .div_ceil(pool.threads().min(pool.runs()))
             .max(MIN_VALUES.div_ceil(blocks * BLOCK));
-        let runs: Vec<_> = self.quants[..rows * pitch]
-            .chunks_mut(run * pitch)
-            .zip(self.scales[..rows * blocks].chunks_mut(run * blocks))
-            .zip(self.sums.chunks_mut(run * blocks))
-            .zip(self.halves.chunks_mut(run * blocks * 2))
-            .zip(x.chunks(run * blocks * BLOCK))
-            .map(|((((quants, scales), sums), halves), x)| {
-                Mutex::new((
-                    RowsMut {
-                        quants,
-                        scales,
-                        sums,
-                        halves,
-                    },
-                    x,
-                ))
-            })
-            .collect();
-        pool.for_each(runs.len(), 1, &|index| {
-            let mut run = runs[index].lock().expect("a run is quantised once");
-            let (out, x) = &mut *run;
-            for (row, x) in x.chunks_exact(blocks * BLOCK).enumerate() {
+        let quants = Runs::new(&mut self.quants[..rows * pitch], run * pitch);
+        let scales = Runs::new(&mut self.scales[..rows * blocks], run * blocks);
+        let sums = Runs::new(&mut self.sums[..rows * blocks], run * blocks);
+        let halves = Runs::new(&mut self.halves[..rows * blocks * 2], run * blocks * 2);
+        pool.for_each(quants.count(), 1, &|index| {
+            let rows = quants.take(index).chunks_exact_mut(pitch);
+            let rows = rows
+                .zip(scales.take(index).chunks_exact_mut(blocks))
+                .zip(sums.take(index).chunks_exact_mut(blocks))
+                .zip(halves.take(index).chunks_exact_mut(blocks * 2));
+            let x = x[index * run * blocks * BLOCK..].chunks_exact(blocks * BLOCK);
+            for ((((quants, scales), sums), halves), x) in rows.zip(x) {
                 let mut out = RowsMut {
-                    quants: &mut out.quants[row * pitch..][..blocks],
-                    scales: &mut out.scales[row * blocks..][..blocks],
-                    sums: &mut out.sums[row * blocks..][..blocks],
-                    halves: &mut out.halves[row * blocks * 2..][..blocks * 2],
+                    quants: &mut quants[..blocks],
+                    scales,
+                    sums,
+                    halves,
                 };
                 simd::quantize(isa, x, &mut out);
             }

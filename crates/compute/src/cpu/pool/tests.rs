@@ -1,6 +1,6 @@
 //! Every index runs once, parts are disjoint, panics come out, threads end.
 
-use super::{Output, Pool, STRIP};
+use super::{Output, Pool, Runs, STRIP};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -185,4 +185,21 @@ fn strips_cover_every_column_of_every_output_once() {
             }
         }
     }
+}
+
+#[test]
+fn a_run_is_taken_once() {
+    let mut data: Vec<usize> = (0..10).collect();
+    {
+        let runs = Runs::new(&mut data, 4);
+        assert_eq!(runs.count(), 3);
+        for index in [2, 0, 1] {
+            runs.take(index).fill(index);
+        }
+        for index in 0..4 {
+            let again = catch_unwind(AssertUnwindSafe(|| runs.take(index).len()));
+            assert!(again.is_err(), "run {index}");
+        }
+    }
+    assert_eq!(data, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
 }
