@@ -16,7 +16,7 @@ use andante_gguf::{Format, Tensor, quant};
 use std::time::{Duration, Instant};
 
 /// Format, outputs, inputs and number of the matrices.
-const SHAPES: [(Format, usize, usize, usize); 27] = [
+const SHAPES: [(Format, usize, usize, usize); 30] = [
     // SmolLM2-135M.
     (Format::Q4_1, 1536, 576, 60),
     (Format::Q4_1, 576, 1536, 30),
@@ -43,6 +43,10 @@ const SHAPES: [(Format, usize, usize, usize); 27] = [
     (Format::MXFP4, 512, 512, 60),
     (Format::F16, 512, 512, 60),
     (Format::BF16, 512, 512, 60),
+    // As large as the memory of a model: what one row reads comes from no cache.
+    (Format::Q4_0, 2048, 2048, 240),
+    (Format::Q4_K, 2048, 2048, 240),
+    (Format::Q8_0, 2048, 2048, 120),
     (Format::BF16, 2048, 2048, 60),
     (Format::F32, 512, 512, 60),
     // Formats without a packed kernel.

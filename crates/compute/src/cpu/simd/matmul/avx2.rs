@@ -14,7 +14,7 @@
 //! MXFP4 87, Q3_K 85, Q6_K 82, Q2_K 73; Q8_0 65, IQ4_NL 66. To repeat: `cargo run --release -p andante-compute
 //! --example matmul -- 1 avx2`, on an idle machine.
 
-use super::input::Input;
+use super::input::{Input, prefetch, prefetch_block};
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
     Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Pairs, Panel, Piece, QUADS, Quants,
@@ -57,6 +57,7 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
     let input = Input::new(group.kind, x, 0, N);
     let mut acc = [[_mm256_setzero_ps(); 2]; N];
     for block in 0..group.blocks {
+        prefetch_block::<L>(group, block);
         let values: [&Quants; N] = std::array::from_fn(|row| input.block(row, block));
         for half in 0..2 {
             let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS], half);
@@ -371,6 +372,9 @@ fn dense_tile<W, const C: usize, const T: usize>(
     let x = &x[..T * cols];
     let mut totals = [[_mm256_setzero_ps(); 2]; T];
     for (part, weights) in weights.chunks(BLOCK / C).enumerate() {
+        if T <= 4 {
+            prefetch(weights, size_of_val(weights));
+        }
         let mut sums = [[_mm256_setzero_ps(); 2]; T];
         for (entry, weights) in weights.iter().enumerate() {
             let halves = load(weights, 0).into_iter().zip(load(weights, 1));

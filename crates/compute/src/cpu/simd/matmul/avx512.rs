@@ -10,7 +10,7 @@
 //! Q6_K 148, Q3_K 145, Q2_K 139. To repeat: `cargo run --release -p andante-compute --example matmul -- 1 avx512`, on an idle
 //! machine.
 
-use super::input::Input;
+use super::input::{Input, prefetch, prefetch_block};
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
     Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Pairs, Panel, Piece, QUADS,
@@ -70,6 +70,7 @@ fn fused<L: Layout, const N: usize>(group: &Group<'_>, x: &Activations, out: &mu
     let input = Input::new(group.kind, x, 0, N);
     let mut acc = [_mm512_setzero_ps(); N];
     for block in 0..group.blocks {
+        prefetch_block::<L>(group, block);
         let quads = unpack_block::<L>(&group.quants[block * L::BITS..][..L::BITS]);
         let (scales, mins) = unpack_scales::<L>(group.scales, block);
         for (row, acc) in acc.iter_mut().enumerate() {
@@ -350,6 +351,9 @@ fn dense_tile<W, const C: usize, const T: usize>(
     let x = &x[..T * cols];
     let mut totals = [_mm512_setzero_ps(); T];
     for (part, weights) in weights.chunks(BLOCK / C).enumerate() {
+        if T <= 4 {
+            prefetch(weights, size_of_val(weights));
+        }
         let mut sums = [_mm512_setzero_ps(); T];
         for (entry, weights) in weights.iter().enumerate() {
             for (column, weights) in (entry * C..).zip(load(weights)) {

@@ -1,6 +1,41 @@
-//! Some neighbouring activation rows, as the kernels address them.
+//! Some neighbouring activation rows, as the kernels address them, and asking for weights before they are needed.
 
-use crate::cpu::matmul::{Activations, BLOCK, Kind, QUADS, Quants};
+use super::layout::Layout;
+use crate::cpu::matmul::{Activations, BLOCK, Group, Kind, QUADS, Quants, SUPER};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+/// How many bytes before their use weights are asked for. The processor's own guesses end at a page; with these one row
+/// of Q4_0, Q4_K or BF16 read memory some 20 to 40 % faster on one thread of a Sapphire Rapids Xeon that others used too.
+const AHEAD: usize = 4096;
+
+/// Asks for what a kernel of few rows will need some time after `block`.
+#[inline(always)]
+pub(super) fn prefetch_block<L: Layout>(group: &Group<'_>, block: usize) {
+    let bytes = L::BITS * LINE;
+    prefetch(&group.quants[block * L::BITS..], bytes);
+    // 32 bytes for a block, or somewhat more: a line for every second one would do, but costs as much to find out.
+    let later = block + AHEAD / bytes;
+    let entry = L::SCALES.lanes(later / SUPER * SUPER) + later % SUPER;
+    hint(group.scales.as_ptr().wrapping_add(entry));
+}
+
+/// Asks for what lies [`AHEAD`] of the first `bytes` bytes of `weights`.
+#[inline(always)]
+pub(super) fn prefetch<T>(weights: &[T], bytes: usize) {
+    let start = weights.as_ptr().cast::<u8>();
+    for at in (0..bytes).step_by(LINE) {
+        hint(start.wrapping_add(AHEAD + at));
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+#[inline(always)]
+fn hint<T>(address: *const T) {
+    // SAFETY: a hint that never faults; every x86-64 machine has it.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
 
 /// Rows `first..` of the activations of a call.
 pub(super) struct Input<'a> {
