@@ -1,5 +1,6 @@
 //! The command line: every option, its meaning and its default.
 
+mod kv;
 mod load;
 mod probe;
 mod quantize;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
+pub(crate) use kv::{KvCommand, KvDiskArgs};
 pub(crate) use load::{LoadArgs, SloArgs};
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
 pub(crate) use quantize::{QuantizeArgs, QuantizeType};
@@ -51,6 +53,9 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Measure what clients of any OpenAI-compatible server see: stalls, waiting times, shares
     Probe(ProbeArgs),
+    /// Look into a folder of stored KV, check it, make it smaller
+    #[command(subcommand)]
+    Kv(KvCommand),
     /// Replay a trace of requests, or a recorded run, under any policy in virtual time
     Simulate(SimulateArgs),
 }
@@ -353,6 +358,8 @@ mod tests {
             (args.engine.prefill_chunk, args.engine.mixed_prefill_quantum),
             (2048, Some(128))
         );
+        assert_eq!(args.kv.kv_disk_dir, Some("kv".into()));
+        assert_eq!(args.kv.kv_disk_space_mb, 4096);
         assert_eq!(args.host, std::net::IpAddr::from([127, 0, 0, 1]));
     }
 

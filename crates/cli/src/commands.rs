@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod inspect;
+pub(crate) mod kv;
 pub(crate) mod logits;
 pub(crate) mod perplexity;
 pub(crate) mod probe;

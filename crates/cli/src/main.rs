@@ -8,6 +8,7 @@ mod backend;
 mod commands;
 mod footprint;
 mod models;
+mod objects;
 mod output;
 mod plot;
 mod progress;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Perplexity(args) => commands::perplexity::run(&args),
         Command::Simulate(args) => commands::simulate::run(&args),
+        Command::Kv(command) => commands::kv::run(&command),
         Command::Probe(args) => commands::probe::run(&args),
         Command::Quantize(args) => commands::quantize::run(&args),
         Command::Tokens(args) => commands::tokens::run(&args),

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::args::{EngineArgs, MaxStall, ModelArgs};
 use crate::backend::{self, Precision};
+use crate::objects::Place;
 
 /// The longest context that is reserved unless the user asks for more.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -27,17 +28,19 @@ pub(crate) struct Session {
     thread: EngineThread,
 }
 
-/// Loads the model and starts its engine, configured by `engine` and then by `change`.
+/// Loads the model and starts its engine, configured by `engine` and then by `change`, its KV kept in `place`.
 pub(crate) fn start(
     model: &ModelArgs,
     engine: &EngineArgs,
+    place: Option<Place>,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Result<Session> {
     let (loaded, text) = backend::load_beside(model, Precision::Fast, text_stack)?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
-    let (handle, thread) =
-        andante_engine::spawn(loaded.model, text?, &config).context("cannot start the engine")?;
+    let store = place.map(|place| place.open(&*loaded.model)).transpose()?;
+    let (handle, thread) = andante_engine::spawn_with_store(loaded.model, text?, &config, store)
+        .context("cannot start the engine")?;
     Ok(Session {
         handle,
         name: loaded.name,

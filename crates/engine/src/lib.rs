@@ -44,6 +44,6 @@ pub use sampling::Sampling;
 pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
 pub use store::{
     DiskStore, Folder, Key, Listed, ObjectInfo, ObjectName, Objects, Reject, Span, Store,
-    StoreConfig, StoreStats, Transfer, inspect,
+    StoreConfig, StoreStats, Transfer, inspect, prune, verify,
 };
 pub use tenant::Tenant;

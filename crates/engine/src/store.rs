@@ -10,6 +10,7 @@ mod index;
 mod key;
 mod objects;
 mod state;
+mod upkeep;
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub use folder::Folder;
 pub use key::{Key, ObjectName};
 pub use objects::{Listed, Objects};
 pub use state::{StoreConfig, StoreStats};
+pub use upkeep::{prune, verify};
 
 /// Keeps the KV blocks of prompts: on disk, in another process, on another machine.
 ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{EngineArgs, ModelArgs};
+use super::{EngineArgs, KvDiskArgs, ModelArgs};
 
 /// Options of `serve`.
 #[derive(Args, Debug)]
@@ -50,12 +50,8 @@ pub(crate) struct ServeArgs {
     /// Seconds that running answers get to finish after SIGINT or SIGTERM
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) drain_s: u64,
-    /// Folder of the KV cache on disk (not yet: the option is known, the disk cache is not built)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) kv_disk_dir: Option<PathBuf>,
-    /// Size limit of the KV cache on disk (not yet)
-    #[arg(long, value_name = "MB")]
-    pub(crate) kv_disk_space_mb: Option<u64>,
+    #[command(flatten)]
+    pub(crate) kv: KvDiskArgs,
 }
 
 /// What names a request's tenant.

@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::{ServeArgs, TenantFrom};
+use crate::objects;
 use crate::output::print;
 use crate::session::{self, Session};
 
@@ -25,11 +26,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    if args.kv_disk_dir.is_some() || args.kv_disk_space_mb.is_some() {
-        tracing::warn!(
-            "--kv-disk-dir, --kv-disk-space-mb: not yet; the KV cache is in memory only"
-        );
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -40,7 +36,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let listener = runtime
         .block_on(TcpListener::bind(address))
         .with_context(|| format!("cannot listen on {address}; --port chooses another port"))?;
-    let session = session::start(&args.model, &args.engine, |config| configure(config, args))?;
+    let place = objects::place(&args.kv)?;
+    let session = session::start(&args.model, &args.engine, place, |config| {
+        configure(config, args);
+    })?;
     runtime.block_on(serve(listener, &session, args))?;
     session.finish()
 }

@@ -4,6 +4,7 @@ mod clocks;
 mod hand_off;
 #[cfg(loom)]
 mod loom;
+mod on_disk;
 mod real_model;
 mod recording;
 mod simulation;

@@ -187,6 +187,11 @@ impl Shared {
         if held.changed {
             self.renew()?;
         }
+        self.remove(key)
+    }
+
+    /// As [`discard`](Self::discard), under the lock.
+    pub(super) fn remove(&self, key: &Key) -> io::Result<()> {
         let names = self.state().index.subtree(key);
         for name in names {
             self.objects.delete(&name)?;

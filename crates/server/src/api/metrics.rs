@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use andante_engine::{Failure, Health, Histogram, Status};
+use andante_engine::{Failure, Health, Histogram, Status, StoreStats};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -37,6 +37,9 @@ pub(super) fn render(status: &Status) -> String {
     tokens_and_steps(&mut page, status);
     stall(&mut page, status);
     blocks(&mut page, status);
+    if let Some(stats) = &status.store {
+        store(&mut page, stats);
+    }
     tenants(&mut page, status);
     let mut written = String::new();
     text::encode(&mut written, &page.0).expect("a string takes everything");
@@ -176,6 +179,54 @@ fn blocks(page: &mut Page, status: &Status) {
         "KV blocks promised to requests inside",
         blocks.reserved.into(),
     );
+}
+
+fn store(page: &mut Page, stats: &StoreStats) {
+    let blocks = [
+        ("loaded", stats.loaded_blocks),
+        ("saved", stats.saved_blocks),
+        ("deduplicated", stats.deduplicated),
+        ("unsaved", stats.unsaved),
+        ("evicted", stats.evicted),
+    ];
+    page.counters(
+        "kv_store_blocks",
+        "Blocks by what became of them: loaded from the store, saved to it, there already, not to be saved, given up for \
+         others",
+        "event",
+        blocks.to_vec(),
+    );
+    let misses = [
+        ("absent", stats.absent),
+        ("damaged", stats.damaged),
+        ("foreign", stats.foreign),
+        ("unreadable", stats.unreadable),
+    ];
+    page.counters(
+        "kv_store_misses",
+        "Blocks of prompts that the store could not give, by reason",
+        "reason",
+        misses.to_vec(),
+    );
+    let moved = [("read", stats.read_bytes), ("written", stats.written_bytes)];
+    page.counters(
+        "kv_store_moved_bytes",
+        "Bytes of objects read and written",
+        "direction",
+        moved.to_vec(),
+    );
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    for (name, help, count) in [
+        ("kv_store_held_blocks", "Blocks in the store", stats.blocks),
+        ("kv_store_used_bytes", "What they take", stats.used_bytes),
+        (
+            "kv_store_budget_bytes",
+            "What they may take",
+            stats.budget_bytes,
+        ),
+    ] {
+        page.gauge(name, help, whole(count));
+    }
 }
 
 fn tenants(page: &mut Page, status: &Status) {

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use super::*;
 
 /// Two layers of 64, two query heads on one KV head.
-fn tiny_llama() -> GgufFile {
+pub(super) fn tiny_llama() -> GgufFile {
     const HIDDEN: u64 = 64;
     const FEED_FORWARD: u64 = 96;
     const HEAD: u64 = 32;
@@ -62,7 +62,7 @@ fn tiny_llama() -> GgufFile {
     GgufFile::from_bytes(file.finish()).expect("a file just written")
 }
 
-fn rig(file: &GgufFile, config: &EngineConfig, threads: usize) -> Rig {
+pub(super) fn rig(file: &GgufFile, config: &EngineConfig, threads: usize) -> Rig {
     let backend = CpuBackend::new(CpuConfig {
         threads: Some(threads),
         ..CpuConfig::default()

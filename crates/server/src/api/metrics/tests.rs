@@ -1,7 +1,9 @@
 //! What a collector of metrics reads.
 
+use andante_engine::StoreStats;
 use serde_json::json;
 
+use super::render;
 use crate::fixture::{Fixture, conversation, user};
 
 /// The value of a line that begins with `name`, which says all of its labels.
@@ -71,4 +73,47 @@ async fn metrics_count_requests_tokens_and_steps() {
         value(&page, &format!("andante_tenant_resident{tenant}")),
         0.0
     );
+}
+
+#[tokio::test]
+async fn a_store_has_its_counters_and_an_engine_without_one_has_not() {
+    let server = Fixture::with(conversation(), |_, _| {});
+    let mut status = server.engine.status();
+    assert!(!render(&status).contains("kv_store"));
+    status.store = Some(StoreStats {
+        loaded_blocks: 1,
+        absent: 2,
+        damaged: 3,
+        foreign: 4,
+        unreadable: 5,
+        saved_blocks: 6,
+        deduplicated: 7,
+        unsaved: 8,
+        evicted: 9,
+        read_bytes: 10,
+        written_bytes: 11,
+        blocks: 12,
+        used_bytes: 13,
+        budget_bytes: 14,
+    });
+    let page = render(&status);
+    for (name, label, expected) in [
+        ("blocks", "event=\"loaded\"", 1.0),
+        ("misses", "reason=\"absent\"", 2.0),
+        ("misses", "reason=\"damaged\"", 3.0),
+        ("misses", "reason=\"foreign\"", 4.0),
+        ("misses", "reason=\"unreadable\"", 5.0),
+        ("blocks", "event=\"saved\"", 6.0),
+        ("blocks", "event=\"deduplicated\"", 7.0),
+        ("blocks", "event=\"unsaved\"", 8.0),
+        ("blocks", "event=\"evicted\"", 9.0),
+        ("moved_bytes", "direction=\"read\"", 10.0),
+        ("moved_bytes", "direction=\"written\"", 11.0),
+    ] {
+        let name = format!("andante_kv_store_{name}_total{{{label}}}");
+        assert_eq!(value(&page, &name), expected, "{name}");
+    }
+    assert_eq!(value(&page, "andante_kv_store_held_blocks"), 12.0);
+    assert_eq!(value(&page, "andante_kv_store_used_bytes"), 13.0);
+    assert_eq!(value(&page, "andante_kv_store_budget_bytes"), 14.0);
 }

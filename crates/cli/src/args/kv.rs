@@ -1,0 +1,55 @@
+//! Options of the KV store on disk, and of `andante kv`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// The KV store of a server.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "KV on disk")]
+pub(crate) struct KvDiskArgs {
+    /// Folder that keeps the KV of prompts and answers across restarts; several servers may share one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) kv_disk_dir: Option<PathBuf>,
+    /// Most megabytes that the folder may take
+    #[arg(
+        long,
+        value_name = "MB",
+        default_value_t = 8192,
+        requires = "kv_disk_dir"
+    )]
+    pub(crate) kv_disk_space_mb: u64,
+}
+
+/// What to do with a folder of stored KV.
+#[derive(Subcommand, Debug)]
+pub(crate) enum KvCommand {
+    /// List the stored sequences: the last block of each, its length, when it was last of use
+    Ls {
+        /// A folder given to --kv-disk-dir
+        dir: PathBuf,
+    },
+    /// Show the blocks of a sequence
+    Show {
+        /// A folder given to --kv-disk-dir
+        dir: PathBuf,
+        /// The first digits of a block's key, as `ls` shows it
+        key: String,
+    },
+    /// Read every block and check it; fails when one is damaged
+    Verify {
+        /// A folder given to --kv-disk-dir
+        dir: PathBuf,
+        /// Remove damaged blocks and what continues them
+        #[arg(long)]
+        remove: bool,
+    },
+    /// Remove the blocks of least worth until the rest fits
+    Prune {
+        /// A folder given to --kv-disk-dir
+        dir: PathBuf,
+        /// Megabytes to keep; 0 removes all
+        #[arg(long, value_name = "MB")]
+        space_mb: u64,
+    },
+}
