@@ -100,8 +100,32 @@ pub(crate) enum Weights {
 /// Number format of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KvType {
+    /// 16 bits, exact to 11
     F16,
+    /// 16 bits, exact to 8, fastest where the processor has AMX tiles
+    Bf16,
+    /// 8.5 bits: 8 of each value, a scale for 32
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// 32 bits
     F32,
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(andante_compute::KvType::from(*self).name())
+    }
+}
+
+impl From<KvType> for andante_compute::KvType {
+    fn from(kv_type: KvType) -> Self {
+        match kv_type {
+            KvType::F16 => Self::F16,
+            KvType::Bf16 => Self::BF16,
+            KvType::Q8_0 => Self::Q8_0,
+            KvType::F32 => Self::F32,
+        }
+    }
 }
 
 /// Room and fairness, the same for `serve` and `run`.

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use andante_compute::{CpuBackend, CpuConfig, KvType, WeightForm};
+use andante_compute::{CpuBackend, CpuConfig, WeightForm};
 use andante_gguf::GgufFile;
 use andante_model::Model;
 use anyhow::{Context, Result};
 
-use crate::args::{self, ComputeArgs, ModelArgs, Weights};
+use crate::args::{ComputeArgs, ModelArgs, Weights};
 use crate::footprint;
 use crate::models::Store;
 use crate::progress;
@@ -75,14 +75,10 @@ fn load_model(file: &GgufFile, args: &ComputeArgs, precision: Precision) -> Resu
         Precision::Fast => placement(file, args.weights),
         Precision::Reference => WeightForm::Reference,
     };
-    let kv_type = match args.kv_type {
-        args::KvType::F16 => KvType::F16,
-        args::KvType::F32 => KvType::F32,
-    };
     let backend = CpuBackend::new(CpuConfig {
         threads: args.threads,
         bound: args.bind_threads,
-        kv_type,
+        kv_type: args.kv_type.into(),
         weights,
         ..CpuConfig::default()
     })?;

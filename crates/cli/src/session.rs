@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) name: String,
     /// How long loading the model took.
     pub(crate) load_time: Duration,
+    /// Bytes of a block of keys and values.
+    pub(crate) kv_block_bytes: u64,
     thread: EngineThread,
 }
 
@@ -38,6 +40,7 @@ pub(crate) fn start(
     let (loaded, text) = backend::load_beside(model, Precision::Fast, text_stack)?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
+    let kv_block_bytes = loaded.model.kv_layout().block_bytes;
     let store = place.map(|place| place.open(&*loaded.model)).transpose()?;
     let (handle, thread) = andante_engine::spawn_with_store(loaded.model, text?, &config, store)
         .context("cannot start the engine")?;
@@ -45,6 +48,7 @@ pub(crate) fn start(
         handle,
         name: loaded.name,
         load_time: loaded.load_time,
+        kv_block_bytes,
         thread,
     })
 }

@@ -57,6 +57,7 @@ impl FakeModel {
                 parameters: 1,
                 weight_bytes: 1,
                 backend: "none".into(),
+                kv_format: "tokens".into(),
             },
             block_tokens: 16,
             batch_tokens: 0,

@@ -1,6 +1,6 @@
 //! The decoder family: the one layer loop, driven by a [`DecoderSpec`].
 
-use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights, KvShape};
+use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights};
 
 use crate::identity::{self, Fingerprint};
 use crate::spec::{DecoderSpec, FeedForward, LayerSpec};
@@ -110,14 +110,14 @@ impl<B: Backend> Model for Decoder<B> {
     fn kv_layout(&self) -> KvLayout {
         KvLayout {
             block_tokens: BLOCK_TOKENS as u32,
-            block_bytes: self.backend.kv_block_bytes(&self.kv_shape()),
+            block_bytes: self.backend.kv_block_bytes(&self.spec.kv_shape()),
             state_bytes: 0,
         }
     }
 
     fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
         let spec = &self.spec;
-        let kv_shape = self.kv_shape();
+        let kv_shape = self.spec.kv_shape();
         let rows = limits.batch_tokens as usize;
         let wanted = limits.logit_rows as usize;
         let backend = &mut self.backend;
@@ -168,7 +168,7 @@ impl<B: Backend> Model for Decoder<B> {
     }
 
     fn kv_identity(&self) -> [u8; 32] {
-        let shape = self.kv_shape();
+        let shape = self.spec.kv_shape();
         identity::of_blocks(&self.fingerprint, &shape, &self.backend.kv_format(&shape))
     }
 }
@@ -188,15 +188,6 @@ impl<B: Backend> Decoder<B> {
             fingerprint,
             memory: None,
             logit_rows: 0,
-        }
-    }
-
-    fn kv_shape(&self) -> KvShape {
-        KvShape {
-            layers: self.spec.layers.len(),
-            kv_heads: self.spec.kv_heads,
-            head_dim: self.spec.head_dim,
-            block_tokens: BLOCK_TOKENS,
         }
     }
 }

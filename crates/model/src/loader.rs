@@ -43,6 +43,7 @@ pub fn load<B: Backend>(
         parameters: tensors(file).map(|t| t.shape.iter().product::<u64>()).sum(),
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
+        kv_format: backend.kv_format(&spec.kv_shape()),
     };
     Ok(Box::new(Decoder::new(
         spec,

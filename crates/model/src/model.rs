@@ -89,6 +89,8 @@ pub struct ModelInfo {
     pub weight_bytes: u64,
     /// The backend's description of itself.
     pub backend: String,
+    /// How the backend stores keys and values: `f16 pairs, avx512-vnni+amx`.
+    pub kv_format: String,
 }
 
 /// The shape of KV memory as the scheduler sees it.

@@ -1,6 +1,6 @@
 //! The facts that tell one member of the decoder family from another.
 
-use andante_compute::{Activation, ExpertsSpec, RopeTable};
+use andante_compute::{Activation, BLOCK_TOKENS, ExpertsSpec, KvShape, RopeTable};
 
 /// Everything the layer loop needs to know about a model. Each field is a fact of the model file; nothing here names an
 /// architecture.
@@ -34,6 +34,18 @@ pub(crate) struct DecoderSpec {
     pub(crate) attention_scale: f32,
     /// Names of a layer's tensors; an optional name that is there is a part of the graph.
     pub(crate) tensors: LayerTensors,
+}
+
+impl DecoderSpec {
+    /// The shape of the model's KV cache.
+    pub(crate) fn kv_shape(&self) -> KvShape {
+        KvShape {
+            layers: self.layers.len(),
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            block_tokens: BLOCK_TOKENS,
+        }
+    }
 }
 
 /// What a feed-forward layer is.

@@ -69,10 +69,13 @@ async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Re
     };
     let (phases, phase) = watch::channel(Phase::Serve);
     let signals = Signals::new()?;
+    let kv_blocks = session.handle.status().scheduler.blocks.total;
     print(format_args!(
-        "serving {}, loaded in {:.2} s, on http://{}\n",
+        "serving {}, loaded in {:.2} s, KV cache of {} MiB in {}, on http://{}\n",
         session.name,
         session.load_time.as_secs_f64(),
+        (u64::from(kv_blocks) * session.kv_block_bytes).div_ceil(1 << 20),
+        args.model.compute.kv_type,
         listener.local_addr()?
     ))?;
     let server = Server::new(session.handle.clone(), config);

@@ -402,10 +402,12 @@ pub(super) fn context<B: Backend>(
     tokens: usize,
 ) -> Context {
     let len = tokens * spec.kv_heads * spec.head_dim;
-    Context {
-        keys: rig.random.values(len).iter().map(|x| x * 4.0).collect(),
-        values: rig.random.values(len),
+    let mut keys: Vec<f32> = rig.random.values(len).iter().map(|x| x * 4.0).collect();
+    let mut values = rig.random.values(len);
+    for all in [&mut keys, &mut values] {
+        all.chunks_exact_mut(spec.head_dim).for_each(rig.stored);
     }
+    Context { keys, values }
 }
 
 fn shape(spec: &AttentionSpec, layers: usize) -> KvShape {

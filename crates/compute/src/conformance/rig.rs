@@ -1,5 +1,6 @@
 //! A backend under test, with ways to put numbers in and get them out.
 
+use super::Stored;
 use crate::Backend;
 use andante_gguf::{Format, Tensor, quant};
 
@@ -7,12 +8,14 @@ use andante_gguf::{Format, Tensor, quant};
 pub(super) struct Rig<B: Backend> {
     pub(super) backend: B,
     pub(super) random: Random,
+    pub(super) stored: Stored,
 }
 
 impl<B: Backend> Rig<B> {
-    pub(super) fn new(backend: B) -> Self {
+    pub(super) fn new(backend: B, stored: Stored) -> Self {
         Self {
             backend,
+            stored,
             random: Random(0x9e37_79b9_7f4a_7c15),
         }
     }

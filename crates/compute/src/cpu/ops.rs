@@ -2,7 +2,7 @@
 
 use super::attention::Attention;
 use super::experts::{Experts, Projection};
-use super::kv::{self, Blocks, Storage};
+use super::kv::{self, Blocks, Storage, with_blocks};
 use super::matmul::{self, Matrix, WeightForm};
 use super::pool::{Pool, Runs, TOGETHER};
 use super::simd::attention::Element;
@@ -242,10 +242,7 @@ impl Backend for CpuBackend {
         slots: &[u32],
     ) {
         let rows = (k.rows(slots.len()), v.rows(slots.len()));
-        match &mut kv.0 {
-            Storage::F16(blocks) => blocks.write(self.isa, layer, rows, slots),
-            Storage::F32(blocks) => blocks.write(self.isa, layer, rows, slots),
-        }
+        with_blocks!(&mut kv.0, blocks => blocks.write(self.isa, layer, rows, slots));
     }
 
     fn attention(
@@ -263,10 +260,7 @@ impl Backend for CpuBackend {
         let sinks = sinks.map(CpuWeight::vector);
         assert!(sinks.is_none_or(|sinks| sinks.len() == spec.heads));
         let spec = (spec, sinks);
-        match &kv.0 {
-            Storage::F16(blocks) => self.attend((blocks, layer), (out, queries), spec, batch),
-            Storage::F32(blocks) => self.attend((blocks, layer), (out, queries), spec, batch),
-        }
+        with_blocks!(&kv.0, blocks => self.attend((blocks, layer), (out, queries), spec, batch));
     }
 
     fn act_mul(&mut self, gate: &mut CpuBuffer, up: &CpuBuffer, act: Activation, n: usize) {

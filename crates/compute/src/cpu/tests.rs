@@ -11,14 +11,59 @@ use andante_gguf::{Format, quant};
 fn conforms_at_every_level() {
     for isa in Isa::available() {
         for (kv_type, threads) in [(KvType::F16, 1), (KvType::F32, 2), (KvType::F16, 3)] {
-            let config = CpuConfig {
-                threads: Some(threads),
-                kv_type,
-                isa: Some(isa),
-                ..CpuConfig::default()
-            };
-            conformance::run(|| CpuBackend::new(config).expect("threads"));
+            let config = config(isa, kv_type, threads);
+            conformance::run(
+                || CpuBackend::new(config).expect("threads"),
+                stored(kv_type),
+            );
         }
+    }
+}
+
+#[test]
+fn attention_conforms_with_every_type_of_keys_and_values() {
+    for isa in Isa::available() {
+        for (kv_type, threads) in [
+            (KvType::BF16, 1),
+            (KvType::Q8_0, 1),
+            (KvType::BF16, 3),
+            (KvType::Q8_0, 2),
+        ] {
+            let config = config(isa, kv_type, threads);
+            let make = || CpuBackend::new(config).expect("threads");
+            conformance::run_attention(make, stored(kv_type));
+        }
+    }
+}
+
+fn config(isa: Isa, kv_type: KvType, threads: usize) -> CpuConfig {
+    CpuConfig {
+        threads: Some(threads),
+        kv_type,
+        isa: Some(isa),
+        ..CpuConfig::default()
+    }
+}
+
+/// What each type keeps of a head's row, by the reference arithmetic.
+fn stored(kv_type: KvType) -> conformance::Stored {
+    match kv_type {
+        KvType::F16 | KvType::F32 => |_| {},
+        KvType::BF16 => |row| {
+            for x in row {
+                *x = half::bf16::from_f32(*x).to_f32();
+            }
+        },
+        KvType::Q8_0 => |row| {
+            for part in row.chunks_mut(32) {
+                let mut block = [0.0; 32];
+                block[..part.len()].copy_from_slice(part);
+                let mut bytes = Vec::new();
+                quant::quantize(Format::Q8_0, &block, &mut bytes);
+                let tensor = Tensor::new("row", &[32], Format::Q8_0, &bytes);
+                part.copy_from_slice(&tensor.dequantize()[..part.len()]);
+            }
+        },
     }
 }
 
@@ -29,7 +74,10 @@ fn conforms_in_reference_arithmetic() {
         weights: WeightForm::Reference,
         ..CpuConfig::default()
     };
-    conformance::run(|| CpuBackend::new(config).expect("threads"));
+    conformance::run(
+        || CpuBackend::new(config).expect("threads"),
+        stored(KvType::F32),
+    );
 }
 
 /// Threads share one sequence's spans only when there are few rows; the merge must not show it.
@@ -44,11 +92,8 @@ fn a_long_context_gives_the_same_bits_on_any_number_of_threads() {
     };
     let tokens = 3000_usize;
     let value = |i: usize| ((i * 7919) % 509) as f32 / 254.0 - 1.0;
-    let attend = |threads: usize| {
-        let config = CpuConfig {
-            threads: Some(threads),
-            ..CpuConfig::default()
-        };
+    let attend = |threads: usize, kv_type: KvType| {
+        let config = config(Isa::detect(), kv_type, threads);
         let mut backend = CpuBackend::new(config).expect("threads");
         let shape = KvShape {
             layers: 1,
@@ -87,10 +132,13 @@ fn a_long_context_gives_the_same_bits_on_any_number_of_threads() {
         backend.attention(&mut out, &q, &kv, 0, &spec, None, &batch);
         out.rows(3).to_vec()
     };
-    let alone = attend(1);
-    assert!(alone.iter().any(|&x| x != 0.0));
-    for threads in [2, 3, 5] {
-        assert_eq!(attend(threads), alone, "{threads} threads");
+    for kv_type in KvType::ALL {
+        let alone = attend(1, kv_type);
+        assert!(alone.iter().any(|&x| x != 0.0));
+        for threads in [2, 3, 5] {
+            let found = attend(threads, kv_type);
+            assert_eq!(found, alone, "{threads} threads, {kv_type:?}");
+        }
     }
 }
 
@@ -102,18 +150,22 @@ fn a_cache_is_as_large_as_said_and_refuses_other_blocks() {
         head_dim: 24,
         block_tokens: BLOCK_TOKENS,
     };
-    for (kv_type, bytes) in [(KvType::F16, 2), (KvType::F32, 4)] {
+    // Values are padded from 24 to 32.
+    let values = 3 * 2 * 32 * (24 + 32);
+    for (kv_type, bytes) in [
+        (KvType::F16, 2 * values),
+        (KvType::BF16, 2 * values),
+        // A scale for the key and one for the value of each head and token.
+        (KvType::Q8_0, values + 3 * 2 * 32 * 2 * 2),
+        (KvType::F32, 4 * values),
+    ] {
         let mut backend = CpuBackend::new(CpuConfig {
             threads: Some(1),
             kv_type,
             ..CpuConfig::default()
         })
         .unwrap();
-        // Values are padded from 24 to 32.
-        assert_eq!(
-            backend.kv_block_bytes(&shape),
-            3 * 2 * 32 * (24 + 32) * bytes
-        );
+        assert_eq!(backend.kv_block_bytes(&shape), bytes);
         let other = KvShape {
             block_tokens: 16,
             ..shape

@@ -1,17 +1,22 @@
 //! Blocks that leave the model and come back, in another place or another process, and the name of what they mean.
 
 use crate::fixture::{Tiny, model, quantised, reference, run};
-use andante_compute::{CpuConfig, Isa};
+use andante_compute::{CpuConfig, Isa, KvType};
 use andante_gguf::{Format, GgufFile};
 use andante_model::Model;
 
 #[test]
 fn a_prefix_of_copied_blocks_gives_the_same_bits() {
-    for (name, tiny) in Tiny::all() {
+    for (i, (name, tiny)) in Tiny::all().into_iter().enumerate() {
         let file = tiny.gguf(Format::Q8_0);
-        let mut first = model(&file, quantised(2));
+        let kv_type = KvType::ALL[i % KvType::ALL.len()];
+        let config = |threads| CpuConfig {
+            kv_type,
+            ..quantised(threads)
+        };
+        let mut first = model(&file, config(2));
         let whole = run(&mut *first, &tiny.tokens, &[80], &[4, 5, 6]);
-        let mut second = model(&file, quantised(1));
+        let mut second = model(&file, config(1));
         assert_eq!(first.kv_identity(), second.kv_identity());
         let mut bytes = vec![0; usize::try_from(first.kv_layout().block_bytes).unwrap()];
         for (from, to) in [(4, 20), (5, 11)] {
@@ -53,6 +58,10 @@ fn whatever_changes_the_bits_changes_the_identity() {
     assert_eq!(identity(&file, quantised(2)), seen[0]);
 
     seen.push(identity(&file, reference()));
+    for kv_type in [KvType::F32, KvType::BF16, KvType::Q8_0] {
+        let config = quantised(1);
+        seen.push(identity(&file, CpuConfig { kv_type, ..config }));
+    }
     for isa in Isa::available() {
         let config = CpuConfig {
             isa: Some(isa),

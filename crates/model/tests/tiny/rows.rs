@@ -2,7 +2,7 @@
 //! its blocks lie and however many threads compute.
 
 use crate::fixture::{Tiny, model, quantised, reference, run};
-use andante_compute::{Batch, CpuConfig, Logits, WeightForm};
+use andante_compute::{Batch, CpuConfig, KvType, Logits, WeightForm};
 use andante_gguf::Format;
 use andante_model::Model;
 
@@ -17,8 +17,8 @@ const FORMATS: [Format; 8] = [
     Format::F32,
 ];
 
-/// Runs `check` on every fixture, dequantised and in one quantised format; with one thread, quantised weights stay in the
-/// file, which must not show either.
+/// Runs `check` on every fixture, dequantised and in some quantised format with each type of keys and values; with one thread,
+/// quantised weights stay in the file, which must not show either.
 fn for_each_model(check: impl Fn(&str, &Tiny, &mut dyn FnMut(usize) -> Box<dyn Model>)) {
     for (i, (name, tiny)) in Tiny::all().into_iter().enumerate() {
         let file = tiny.gguf(Format::F32);
@@ -29,17 +29,25 @@ fn for_each_model(check: impl Fn(&str, &Tiny, &mut dyn FnMut(usize) -> Box<dyn M
         check(&format!("{name} reference"), &tiny, &mut |threads| {
             model(&file, config(threads))
         });
-        let format = FORMATS[i % FORMATS.len()];
-        let file = tiny.gguf(format);
-        let label = format!("{name} {}", format.name());
-        check(&label, &tiny, &mut |threads| {
-            let weights = match threads {
-                1 => WeightForm::InFile,
-                _ => WeightForm::LaidOut,
-            };
-            let config = quantised(threads);
-            model(&file, CpuConfig { weights, ..config })
-        });
+        for (k, kv_type) in [KvType::F16, KvType::BF16, KvType::Q8_0]
+            .into_iter()
+            .enumerate()
+        {
+            let format = FORMATS[(i + 3 * k) % FORMATS.len()];
+            let file = tiny.gguf(format);
+            let label = format!("{name} {}, {} KV", format.name(), kv_type.name());
+            check(&label, &tiny, &mut |threads| {
+                let weights = match threads {
+                    1 => WeightForm::InFile,
+                    _ => WeightForm::LaidOut,
+                };
+                let config = CpuConfig {
+                    kv_type,
+                    ..quantised(threads)
+                };
+                model(&file, CpuConfig { weights, ..config })
+            });
+        }
     }
 }
 
@@ -164,37 +172,34 @@ fn experts_of_any_format_work_row_by_row() {
     }
 }
 
-/// Int8 activations and F16 KV change logits only a little.
+/// Int8 activations and keys and values of fewer bits change logits only a little.
 #[test]
 fn quantised_arithmetic_stays_near_the_reference() {
     for (name, tiny) in Tiny::all() {
         let file = tiny.gguf(Format::Q8_0);
-        let exact = run(
-            &mut *model(&file, reference()),
-            &tiny.tokens,
-            &[80],
-            &[0, 1, 2],
-        );
-        let quantised = run(
-            &mut *model(&file, quantised(2)),
-            &tiny.tokens,
-            &[80],
-            &[0, 1, 2],
-        );
-        let square = |x: f32| f64::from(x * x);
-        let pairs = || exact.iter().flatten().zip(quantised.iter().flatten());
-        let error: f64 = pairs().map(|(e, q)| square(e - q)).sum();
-        let norm: f64 = pairs().map(|(e, _)| square(*e)).sum();
-        let relative = (error / norm).sqrt();
-        // A row between two experts may take the other one.
-        let most = if tiny.tensors.keys().any(|name| name.contains("_exps.")) {
-            0.1
-        } else {
-            0.05
+        let logits =
+            |config: CpuConfig| run(&mut *model(&file, config), &tiny.tokens, &[80], &[0, 1, 2]);
+        let exact = logits(reference());
+        let error_of = |kv_type: KvType| {
+            let config = quantised(2);
+            let quantised = logits(CpuConfig { kv_type, ..config });
+            let square = |x: f32| f64::from(x * x);
+            let pairs = || exact.iter().flatten().zip(quantised.iter().flatten());
+            let error: f64 = pairs().map(|(e, q)| square(e - q)).sum();
+            let norm: f64 = pairs().map(|(e, _)| square(*e)).sum();
+            (error / norm).sqrt()
         };
-        assert!(
-            relative > 0.0 && relative < most,
-            "{name}: relative error {relative}"
-        );
+        // A row between two experts may take the other one.
+        let experts = tiny.tensors.keys().any(|name| name.contains("_exps."));
+        for kv_type in KvType::ALL {
+            let few_bits = matches!(kv_type, KvType::BF16 | KvType::Q8_0);
+            let factor = if few_bits { 2.0 } else { 1.0 };
+            let most = factor * if experts { 0.1 } else { 0.05 };
+            let relative = error_of(kv_type);
+            assert!(
+                relative > 0.0 && relative < most,
+                "{name}, {kv_type:?}: relative error {relative}"
+            );
+        }
     }
 }

@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use crate::Server;
 
 pub(super) async fn scheduler(State(server): State<Server>) -> Json<Value> {
-    Json(describe(&server.engine().status()))
+    let engine = server.engine();
+    let mut page = describe(&engine.status());
+    page["kv_format"] = engine.info().kv_format.as_str().into();
+    Json(page)
 }
 
 fn describe(status: &Status) -> Value {

@@ -8,101 +8,41 @@
 //! Both products are one small matrix product ([`tile`]): lanes are tokens for `q · k` (keys are stored transposed)
 //! and dimensions for `weight · v`, so no sum ever runs across lanes.
 
+mod elements;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
+
+pub(crate) use elements::{Bf16, Element, F16, Q8, Store};
 
 use super::lanes::{Kernel, Lanes, MAX_LANES, dispatch};
 use crate::BLOCK_TOKENS;
 use crate::cpu::isa::Isa;
 use crate::cpu::memory::sized;
+use elements::Rows;
 use std::ops::Range;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Tokens in a span.
 pub(crate) const SPAN: usize = 4 * BLOCK_TOKENS;
 
-/// A type that keys and values are stored as.
-pub(crate) trait Element:
-    Copy + Default + Send + Sync + FromBytes + IntoBytes + Immutable + 'static
-{
-    /// Reads a vector.
-    ///
-    /// # Safety
-    /// `S::N` elements can be read at `from`.
-    unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V;
-    /// Writes a vector, rounded to this type; too large numbers become the largest.
-    ///
-    /// # Safety
-    /// `S::N` elements can be written at `to`.
-    unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V);
-    /// Whether it needs no conversion.
-    const IS_F32: bool;
-    /// The elements themselves where they are `f32` already.
-    fn as_f32(elements: &[Self]) -> Option<&[f32]>;
-    /// The span itself where its elements are in half precision.
-    #[cfg(target_arch = "x86_64")]
-    fn as_halves(span: Span<'_, Self>) -> Option<Span<'_, u16>>;
-}
-
-impl Element for f32 {
-    const IS_F32: bool = true;
-
-    #[inline(always)]
-    unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_at(from) }
-    }
-    #[inline(always)]
-    unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V) {
-        // SAFETY: the caller's promise.
-        unsafe { s.store_at(to, v) }
-    }
-    #[inline(always)]
-    fn as_f32(elements: &[Self]) -> Option<&[f32]> {
-        Some(elements)
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    fn as_halves(_: Span<'_, Self>) -> Option<Span<'_, u16>> {
-        None
-    }
-}
-
-/// IEEE half precision, as bits.
-impl Element for u16 {
-    const IS_F32: bool = false;
-
-    #[inline(always)]
-    unsafe fn load_at<S: Lanes>(s: S, from: *const Self) -> S::V {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_half_at(from) }
-    }
-    #[inline(always)]
-    unsafe fn store_at<S: Lanes>(s: S, to: *mut Self, v: S::V) {
-        // An infinity would turn the zero weight of a token that a row must not see into "not a number".
-        const MAX: f32 = 65504.0;
-        let v = s.min(s.splat(MAX), s.max(s.splat(-MAX), v));
-        // SAFETY: the caller's promise.
-        unsafe { s.store_half_at(to, v) }
-    }
-    #[inline(always)]
-    fn as_f32(_: &[Self]) -> Option<&[f32]> {
-        None
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    fn as_halves(span: Span<'_, Self>) -> Option<Span<'_, u16>> {
-        Some(span)
-    }
-}
-
 /// Keys and values of one KV head in one block.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadBlock<'a, E> {
-    /// `[head_dim, BLOCK_TOKENS]`, rows as [`Layout::of`] says.
+    /// `[head_dim, BLOCK_TOKENS]`, rows as [`Element::layout`] says.
     pub(crate) keys: &'a [E],
     /// `[BLOCK_TOKENS, pitch]`, `pitch` = [`pitch`] of `head_dim`; zeros beyond `head_dim`; rows as the keys'.
     pub(crate) values: &'a [E],
+    /// What else the elements need to be numbers, as [`Element`] says.
+    pub(crate) scales: &'a [E],
+}
+
+impl HeadBlock<'_, Q8> {
+    /// Of the keys and of the values, in half precision.
+    fn scales(&self) -> (&[u16], &[u16]) {
+        let all = <[u16]>::ref_from_bytes(self.scales.as_bytes());
+        let all = all.expect("a whole number of them, where blocks have even lengths");
+        all.split_at(all.len() / 2)
+    }
 }
 
 /// How the rows of keys and of values lie.
@@ -115,15 +55,6 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// What the kernels of an instruction set want for elements of this type.
-    pub(crate) fn of<E: Element>(isa: Isa) -> Self {
-        if isa.has_tiles() && !E::IS_F32 {
-            Self::Pairs
-        } else {
-            Self::Rows
-        }
-    }
-
     /// Where a block keeps the key of a token, in one dimension.
     pub(crate) fn key(self, dimension: usize, token: usize) -> usize {
         match self {
@@ -136,25 +67,6 @@ impl Layout {
 /// Elements from one row to the next where rows of `head_dim` values are kept for vectors.
 pub(crate) fn pitch(head_dim: usize) -> usize {
     head_dim.next_multiple_of(2 * MAX_LANES)
-}
-
-/// Rows of `head_dim` half or single precision values from `f32`.
-pub(crate) struct Store<'a, E> {
-    pub(crate) to: &'a mut [E],
-    pub(crate) from: &'a [f32],
-}
-
-impl<E: Element> Kernel for Store<'_, E> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        assert!(self.to.len() >= self.from.len().next_multiple_of(S::N));
-        for (part, from) in self.from.chunks(S::N).enumerate() {
-            let v = s.load_part(from);
-            // SAFETY: part * N + N <= to.len(), just checked.
-            unsafe { E::store_at(s, self.to.as_mut_ptr().add(part * S::N), v) }
-        }
-    }
 }
 
 /// One span as the rows of a tile see it.
@@ -219,6 +131,8 @@ pub(crate) struct SpanWork {
     queries: Vec<f32>,
     /// `[BLOCK_TOKENS * pitch]`: a block's keys or values as `f32`.
     block: Vec<f32>,
+    /// `[pitch]`: their scales.
+    scales: Vec<f32>,
     /// `[rows, SPAN]`: scores, then weights.
     scores: Vec<f32>,
     #[cfg(target_arch = "x86_64")]
@@ -228,7 +142,7 @@ pub(crate) struct SpanWork {
 /// Rows of a tile at most, over all its query heads: enough that reading keys and values costs little beside using
 /// them, few enough that what is at work stays in the caches and that a short prompt still makes several tiles.
 pub(crate) fn most_rows<E: Element>(isa: Isa) -> usize {
-    match Layout::of::<E>(isa) {
+    match E::layout(isa) {
         Layout::Rows => 96,
         Layout::Pairs => 192,
     }
@@ -238,7 +152,7 @@ impl SpanWork {
     /// Takes over the queries of a tile, which keys and values of type `E` will meet as long as the result lives.
     pub(crate) fn prepare<E: Element>(&mut self, isa: Isa, queries: Queries<'_>) -> Prepared {
         #[cfg(target_arch = "x86_64")]
-        if Layout::of::<E>(isa) == Layout::Pairs {
+        if E::layout(isa) == Layout::Pairs {
             self.tiles.pack(isa, queries);
             return Prepared {
                 _tiles: Some(tiles::TileWork::configure(isa, queries.rows)),
@@ -247,6 +161,7 @@ impl SpanWork {
         let Queries { rows, head_dim, .. } = queries;
         sized(&mut self.queries, rows * head_dim);
         sized(&mut self.block, BLOCK_TOKENS * pitch(head_dim));
+        sized(&mut self.scales, pitch(head_dim));
         sized(&mut self.scores, rows * SPAN);
         let packed = &mut self.queries;
         dispatch(isa, PackQueries { packed, queries });
@@ -260,8 +175,8 @@ impl SpanWork {
     pub(crate) fn attend<E: Element>(&mut self, isa: Isa, span: Span<'_, E>, states: &mut States) {
         let (rows, pitch) = (span.visible.len(), pitch(span.head_dim));
         #[cfg(target_arch = "x86_64")]
-        if Layout::of::<E>(isa) == Layout::Pairs
-            && let Some(span) = E::as_halves(span)
+        if E::layout(isa) == Layout::Pairs
+            && let Some(span) = E::in_tiles(span)
         {
             // Tiles write whole groups of rows.
             states.clear(rows.next_multiple_of(tiles::ROWS), pitch);
@@ -327,13 +242,11 @@ impl<E: Element> Kernel for SpanAttention<'_, E> {
                 .map_or(self.span.blocks[0].values, |next| next.keys)
                 .as_ptr();
             if direct {
-                self.score(s, index, Ahead::of(block.keys.as_ptr(), next));
+                let keys = E::keys(s, block, &mut self.work.scales);
+                self.score(s, index, Ahead::of(keys, next));
             } else {
-                let keys = to_f32(
-                    s,
-                    &block.keys[..self.span.head_dim * BLOCK_TOKENS],
-                    &mut self.work.block,
-                );
+                let buffers = (&mut self.work.block[..], &mut self.work.scales[..]);
+                let keys = E::keys_to_f32(s, block, self.span.head_dim, buffers);
                 self.score(s, index, Ahead::of(keys, next));
             }
         }
@@ -348,9 +261,11 @@ impl<E: Element> Kernel for SpanAttention<'_, E> {
             let next = self.span.blocks.get(index + 1);
             let next = next.map_or(self.span.then, |next| next.values).as_ptr();
             if direct {
-                self.gather(s, index, Ahead::of(block.values.as_ptr(), next));
+                let values = E::values(s, block, &mut self.work.scales);
+                self.gather(s, index, Ahead::of(values, next));
             } else {
-                let values = to_f32(s, block.values, &mut self.work.block);
+                let buffers = (&mut self.work.block[..], &mut self.work.scales[..]);
+                let values = E::values_to_f32(s, block, buffers);
                 self.gather(s, index, Ahead::of(values, next));
             }
         }
@@ -358,39 +273,51 @@ impl<E: Element> Kernel for SpanAttention<'_, E> {
 }
 
 const LINE_BYTES: usize = 64;
-const HALF_BYTES: usize = 2;
 
-/// Elements to work with now, and where to ask meanwhile for those that are needed next: blocks lie anywhere, so the
-/// processor cannot guess.
-#[derive(Clone, Copy)]
-struct Ahead<B> {
-    now: *const B,
-    next: *const u8,
+/// Rows to work with now, and where to ask meanwhile for those that are needed next: blocks lie anywhere, so the processor
+/// cannot guess.
+struct Ahead<R, E> {
+    now: R,
+    next: *const E,
 }
 
-impl<B> Ahead<B> {
-    /// `next` is asked for in full while as many bytes, as half precision, are read from `now`.
-    fn of<E>(now: *const B, next: *const E) -> Self {
+impl<R: Copy, E> Clone for Ahead<R, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Copy, E> Copy for Ahead<R, E> {}
+
+impl<R: Rows, E> Ahead<R, E> {
+    /// `next` is asked for in full while as many numbers are read from `now`.
+    fn of(now: R, next: *const E) -> Self {
+        Self { now, next }
+    }
+
+    /// Both without the first `count` columns.
+    #[inline(always)]
+    fn skip_columns(self, count: usize) -> Self {
         Self {
-            now,
-            next: next.cast(),
+            now: self.now.skip_columns(count),
+            next: self.next.wrapping_add(count),
         }
     }
 
-    /// Both moved on by `count` elements.
+    /// Both without the first `count` rows.
     #[inline(always)]
-    fn at(self, count: usize) -> Self {
+    fn skip_rows(self, count: usize, pitch: usize) -> Self {
         Self {
-            now: self.now.wrapping_add(count),
-            next: self.next.wrapping_add(count * HALF_BYTES),
+            now: self.now.skip_rows(count, pitch),
+            next: self.next.wrapping_add(count * pitch),
         }
     }
 
     /// Asks for the cache lines that go with `count` elements, a whole number of vectors.
     #[inline(always)]
     fn prefetch<S: Lanes>(self, s: S, count: usize) {
-        for line in (0..count * HALF_BYTES).step_by(LINE_BYTES) {
-            s.prefetch(self.next.wrapping_add(line));
+        for line in (0..count * size_of::<E>()).step_by(LINE_BYTES) {
+            s.prefetch(self.next.wrapping_byte_add(line));
         }
     }
 }
@@ -404,6 +331,9 @@ impl<E: Element> SpanAttention<'_, E> {
         for block in self.span.blocks {
             assert!(block.keys.len() >= self.span.head_dim * BLOCK_TOKENS);
             assert!(block.values.len() == BLOCK_TOKENS * pitch);
+            assert!(
+                size_of_val(block.scales) == 4 * BLOCK_TOKENS * E::row_scales(self.span.head_dim)
+            );
         }
         for visible in self.span.visible {
             assert!(visible.end <= self.span.blocks.len() * BLOCK_TOKENS);
@@ -414,7 +344,7 @@ impl<E: Element> SpanAttention<'_, E> {
 
     /// `scores = queries · keys` of block `index`.
     #[inline(always)]
-    fn score<S: Lanes, B: Element>(&mut self, s: S, index: usize, keys: Ahead<B>) {
+    fn score<S: Lanes, R: Rows>(&mut self, s: S, index: usize, keys: Ahead<R, E>) {
         for (first, rows) in groups::<S>(self.span.visible.len()) {
             if seen(&self.span.visible[first..first + rows], index).is_empty() {
                 continue;
@@ -432,7 +362,7 @@ impl<E: Element> SpanAttention<'_, E> {
                 while column < BLOCK_TOKENS {
                     let product = Product {
                         a,
-                        b: keys.at(column),
+                        b: keys.skip_columns(column),
                         c: c.add(column),
                         depth: self.span.head_dim,
                         b_pitch: BLOCK_TOKENS,
@@ -446,7 +376,7 @@ impl<E: Element> SpanAttention<'_, E> {
 
     /// `out += weights · values` of block `index`.
     #[inline(always)]
-    fn gather<S: Lanes, B: Element>(&mut self, s: S, index: usize, values: Ahead<B>) {
+    fn gather<S: Lanes, R: Rows>(&mut self, s: S, index: usize, values: Ahead<R, E>) {
         let pitch = pitch(self.span.head_dim);
         for (first, rows) in groups::<S>(self.span.visible.len()) {
             // Tokens that no row sees may hold anything; their weights of 0 would not make that harmless.
@@ -462,13 +392,13 @@ impl<E: Element> SpanAttention<'_, E> {
                     .scores
                     .as_ptr()
                     .add(first * SPAN + index * BLOCK_TOKENS + tokens.start);
-                let start = tokens.start * pitch;
+                let values = values.skip_rows(tokens.start, pitch);
                 let c = self.states.out.as_mut_ptr().add(first * pitch);
                 let mut column = 0;
                 while column < pitch {
                     let product = Product {
                         a,
-                        b: values.at(start + column),
+                        b: values.skip_columns(column),
                         c: c.add(column),
                         depth: tokens.len(),
                         b_pitch: pitch,
@@ -506,26 +436,6 @@ fn seen(visible: &[Range<usize>], index: usize) -> Range<usize> {
     let block = index * BLOCK_TOKENS;
     let clip = |token: usize| token.clamp(block, block + BLOCK_TOKENS) - block;
     clip(start)..clip(end)
-}
-
-/// A block's elements as `f32`: in place where they are, else converted into `buffer`.
-#[inline(always)]
-fn to_f32<S: Lanes, E: Element>(s: S, from: &[E], buffer: &mut [f32]) -> *const f32 {
-    if let Some(same) = E::as_f32(from) {
-        return same.as_ptr();
-    }
-    let buffer = &mut buffer[..from.len()];
-    assert!(from.len().is_multiple_of(BLOCK_TOKENS));
-    for part in (0..from.len()).step_by(S::N) {
-        // SAFETY: part + N <= len of both: the length is a multiple of BLOCK_TOKENS and so of N.
-        unsafe {
-            s.store_at(
-                buffer.as_mut_ptr().add(part),
-                E::load_at(s, from.as_ptr().add(part)),
-            );
-        }
-    }
-    buffer.as_ptr()
 }
 
 /// Turns the scores of rows, `[rows, SPAN]`, into weights.
@@ -586,10 +496,9 @@ fn softmax<S: Lanes>(s: S, scores: &mut [f32], visible: &Range<usize>) -> (f32, 
 }
 
 /// A small matrix product `c (+)= a · b`; each element is summed over the depth ascending.
-#[derive(Clone, Copy)]
-struct Product<B> {
+struct Product<R, E> {
     a: *const f32,
-    b: Ahead<B>,
+    b: Ahead<R, E>,
     c: *mut f32,
     depth: usize,
     b_pitch: usize,
@@ -622,7 +531,7 @@ macro_rules! with_rows {
     };
 }
 
-impl<B: Element> Product<B> {
+impl<B: Rows, E> Product<B, E> {
     /// `c = a · b` for some of the `columns` that are left, a multiple of `S::N`; how many. `a` is `[depth, rows]`.
     ///
     /// # Safety
@@ -675,8 +584,7 @@ impl<B: Element> Product<B> {
             }
             let (mut a, mut b) = (self.a, self.b);
             for _ in 0..self.depth {
-                let columns: [S::V; V] =
-                    std::array::from_fn(|v| B::load_at(s, b.now.add(v * S::N)));
+                let columns: [S::V; V] = std::array::from_fn(|v| b.now.load(s, v * S::N));
                 b.prefetch(s, V * S::N);
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let factor = s.splat(*a.add(r * ROW));
@@ -685,7 +593,7 @@ impl<B: Element> Product<B> {
                     }
                 }
                 a = a.add(STEP);
-                b = b.at(self.b_pitch);
+                b = b.skip_rows(1, self.b_pitch);
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (v, &sum) in sums.iter().enumerate() {
@@ -745,3 +653,6 @@ impl Kernel for Merge<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

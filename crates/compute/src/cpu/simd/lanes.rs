@@ -62,6 +62,27 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// `N` values can be written at `to`.
     unsafe fn store_half_at(self, to: *mut u16, v: Self::V);
+    /// Reads `N` bfloat16 values, the leading halves of as many `f32`.
+    ///
+    /// # Safety
+    /// `N` values can be read at `from`.
+    unsafe fn load_bf16_at(self, from: *const u16) -> Self::V;
+    /// Writes `N` bfloat16 values, rounded to nearest even.
+    ///
+    /// # Safety
+    /// `N` values can be written at `to`.
+    unsafe fn store_bf16_at(self, to: *mut u16, v: Self::V);
+    /// Reads `N` integers of 8 bits.
+    ///
+    /// # Safety
+    /// `N` of them can be read at `from`.
+    unsafe fn load_i8_at(self, from: *const i8) -> Self::V;
+    /// Writes `N` integers of 8 bits: what stands before the point, the nearest there is for numbers outside. Anything for
+    /// what is not a number or beyond 32 bits.
+    ///
+    /// # Safety
+    /// `N` of them can be written at `to`.
+    unsafe fn store_i8_at(self, to: *mut i8, v: Self::V);
     /// Asks for the cache line at `address`, which need not be readable.
     fn prefetch<T>(self, address: *const T);
     /// `a + b`.
@@ -233,6 +254,30 @@ impl Lanes for Portable {
             to.cast::<[u16; 8]>()
                 .write(v.map(|x| half::f16::from_f32(x).to_bits()));
         }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16_at(self, from: *const u16) -> Self::V {
+        // SAFETY: as above.
+        let bits = unsafe { from.cast::<[u16; 8]>().read() };
+        bits.map(|bits| half::bf16::from_bits(bits).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn store_bf16_at(self, to: *mut u16, v: Self::V) {
+        // SAFETY: as above.
+        unsafe {
+            to.cast::<[u16; 8]>()
+                .write(v.map(|x| half::bf16::from_f32(x).to_bits()));
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8_at(self, from: *const i8) -> Self::V {
+        // SAFETY: as above.
+        unsafe { from.cast::<[i8; 8]>().read() }.map(f32::from)
+    }
+    #[inline(always)]
+    unsafe fn store_i8_at(self, to: *mut i8, v: Self::V) {
+        // SAFETY: as above.
+        unsafe { to.cast::<[i8; 8]>().write(v.map(|x| x as i8)) }
     }
     #[inline(always)]
     fn prefetch<T>(self, _: *const T) {}

@@ -98,6 +98,7 @@ async fn a_bound_that_cannot_be_kept_is_shown_with_its_reason() {
 async fn the_batch_profile_has_no_bound() {
     let server = Fixture::with(conversation(), |engine, _| engine.profile = Profile::Batch);
     let page = server.get("/scheduler").await.json();
+    assert_eq!(page["kv_format"], "tokens");
     assert_eq!(page["stall"]["asked_us"], Value::Null);
     assert_eq!(page["stall"]["in_force_us"], Value::Null);
 }

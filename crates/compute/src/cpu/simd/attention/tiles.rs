@@ -2,8 +2,9 @@
 //!
 //! A factor is split in two, `high` with the leading 8 bits of its significand and `low` with the next 8, and a product is
 //! `low·high + high·high + high·low`, summed in `f32`: what is left out is 2^-16 of it, below the rounding of keys and
-//! values to half precision, whose 11 bits the two parts hold exactly. Tiles multiply sixteen rows with sixteen columns
-//! over 32 steps of the depth; each element is summed over those in ascending order, the three products of each in the
+//! values to half precision, whose 11 bits the two parts hold exactly. Keys and values that are stored as bfloat16 have no
+//! `low`, and two products do. Tiles multiply sixteen rows with sixteen columns
+//! over 32 steps of the depth; each element is summed over those in ascending order, the products of each in the
 //! order above, whatever the other rows are.
 //!
 //! Many rows are bound by the tiles, at 3/512 of a cycle for a multiply-add against 1/32 in `f32` vectors, and by what
@@ -13,7 +14,7 @@
 //! `cargo run --release -p andante-compute --example ops -- 1 best attention` repeats it, `avx512` instead of `best`
 //! beside it.
 
-use super::{Queries, SPAN, Softmax, Span, States, pitch};
+use super::{Bf16, F16, Queries, SPAN, Softmax, Span, States, pitch};
 use crate::BLOCK_TOKENS;
 use crate::cpu::isa::Isa;
 use crate::cpu::memory::sized;
@@ -54,6 +55,44 @@ impl SplitTile {
             self.high[at.clone()].as_mut_ptr().cast(),
             self.low[at].as_mut_ptr().cast(),
         )
+    }
+}
+
+/// A span of a type that tiles multiply.
+#[derive(Clone, Copy)]
+pub(crate) enum TileSpan<'a> {
+    F16(Span<'a, F16>),
+    Bf16(Span<'a, Bf16>),
+}
+
+/// 16-bit numbers that can be split.
+trait Parts: Copy + 'static {
+    /// Whether `high` is all of a number; there is no `low` then.
+    const WHOLE: bool;
+    const ZEROS: &[Self; DEPTH];
+    /// Writes a line of a right operand. Values outside `seen` become 0.
+    fn split_line(values: &[Self; DEPTH], seen: u32, tile: &mut SplitTile, line: usize);
+}
+
+impl Parts for F16 {
+    const WHOLE: bool = false;
+    const ZEROS: &[Self; DEPTH] = &[Self(0); DEPTH];
+
+    #[inline(always)]
+    fn split_line(values: &[Self; DEPTH], seen: u32, tile: &mut SplitTile, line: usize) {
+        // SAFETY: tiles are used only where the processor has AVX-512.
+        unsafe { split_half_line(values, seen, tile, line) }
+    }
+}
+
+impl Parts for Bf16 {
+    const WHOLE: bool = true;
+    const ZEROS: &[Self; DEPTH] = &[Self(0); DEPTH];
+
+    #[inline(always)]
+    fn split_line(values: &[Self; DEPTH], seen: u32, tile: &mut SplitTile, line: usize) {
+        // SAFETY: as above.
+        unsafe { copy_line(values, seen, tile, line) }
     }
 }
 
@@ -100,7 +139,14 @@ impl TileWork {
     }
 
     /// What a span gives the rows of the queries; `states` has room for whole groups of rows.
-    pub(super) fn attend(&mut self, isa: Isa, span: Span<'_, u16>, states: &mut States) {
+    pub(super) fn attend(&mut self, isa: Isa, span: TileSpan<'_>, states: &mut States) {
+        match span {
+            TileSpan::F16(span) => self.attend_to(isa, span, states),
+            TileSpan::Bf16(span) => self.attend_to(isa, span, states),
+        }
+    }
+
+    fn attend_to<P: Parts>(&mut self, isa: Isa, span: Span<'_, P>, states: &mut States) {
         let (pitch, blocks) = (pitch(span.head_dim), span.blocks.len());
         let groups = span.visible.len().div_ceil(ROWS);
         let chunks = span.head_dim.div_ceil(DEPTH);
@@ -136,7 +182,7 @@ impl TileWork {
         };
         // SAFETY: as above.
         unsafe {
-            split_weights(&span, scores, weights);
+            split_weights(span.visible.len(), blocks, scores, weights);
             product.run(weights, &Values::new(&span), right, &mut states.out);
         }
     }
@@ -168,22 +214,37 @@ fn pack_row(query: &[f32], factor: f32, line: usize, tiles: &mut [SplitTile]) {
 
 /// Where the lines of right operands come from.
 trait Lines {
+    type Number: Parts;
     /// The line of `column`, 0 or 1, of a pair of columns at step `depth`; which of its values count.
-    fn line(&self, pair: usize, depth: usize, column: usize, line: usize) -> (&[u16; DEPTH], u32);
+    fn line(
+        &self,
+        pair: usize,
+        depth: usize,
+        column: usize,
+        line: usize,
+    ) -> (&[Self::Number; DEPTH], u32);
     /// Asks for what will be needed after this line.
     fn prefetch(&self, pair: usize, depth: usize, line: usize);
 }
 
 /// Columns are tokens, a pair of them is a block; the depth is the head's.
-struct Keys<'a>(&'a Span<'a, u16>);
+struct Keys<'a, P>(&'a Span<'a, P>);
 
-impl Lines for Keys<'_> {
+impl<P: Parts> Lines for Keys<'_, P> {
+    type Number = P;
+
     #[inline(always)]
-    fn line(&self, pair: usize, depth: usize, column: usize, line: usize) -> (&[u16; DEPTH], u32) {
+    fn line(
+        &self,
+        pair: usize,
+        depth: usize,
+        column: usize,
+        line: usize,
+    ) -> (&[Self::Number; DEPTH], u32) {
         let lines = self.0.blocks[pair].keys.as_chunks::<DEPTH>().0;
         match lines.get((depth * DEPTH / 2 + line) * PAIR + column) {
             Some(values) => (values, BOTH),
-            None => (&[0; DEPTH], BOTH), // beyond the head's dimensions
+            None => (P::ZEROS, BOTH), // beyond the head's dimensions
         }
     }
 
@@ -201,16 +262,16 @@ impl Lines for Keys<'_> {
 }
 
 /// Columns are the head's dimensions; the depth is the span's tokens.
-struct Values<'a> {
-    span: &'a Span<'a, u16>,
+struct Values<'a, P> {
+    span: &'a Span<'a, P>,
     /// Lines of 32 values from one pair of tokens to the next.
     pitch: usize,
     /// The first token that no row sees.
     end: usize,
 }
 
-impl<'a> Values<'a> {
-    fn new(span: &'a Span<'a, u16>) -> Self {
+impl<'a, P> Values<'a, P> {
+    fn new(span: &'a Span<'a, P>) -> Self {
         let ends = span.visible.iter().map(|visible| visible.end);
         Self {
             span,
@@ -220,9 +281,17 @@ impl<'a> Values<'a> {
     }
 }
 
-impl Lines for Values<'_> {
+impl<P: Parts> Lines for Values<'_, P> {
+    type Number = P;
+
     #[inline(always)]
-    fn line(&self, pair: usize, depth: usize, column: usize, line: usize) -> (&[u16; DEPTH], u32) {
+    fn line(
+        &self,
+        pair: usize,
+        depth: usize,
+        column: usize,
+        line: usize,
+    ) -> (&[Self::Number; DEPTH], u32) {
         let lines = self.span.blocks[depth].values.as_chunks::<DEPTH>().0;
         // Tokens that no row sees may hold anything; their weights of 0 would not make that harmless.
         let seen = match self.end.saturating_sub(depth * BLOCK_TOKENS + 2 * line) {
@@ -255,7 +324,7 @@ const FIRST: u32 = BOTH / 3;
 /// significand are those of `t` ([`LOW`]) with `e` added to the exponent.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn split_line(values: &[u16; DEPTH], seen: u32, tile: &mut SplitTile, line: usize) {
+fn split_half_line(values: &[F16; DEPTH], seen: u32, tile: &mut SplitTile, line: usize) {
     let word = |bits: u16| _mm512_set1_epi16(bits.cast_signed());
     // SAFETY: 64 bytes each.
     let (values, low_bits) = unsafe {
@@ -284,6 +353,17 @@ fn split_line(values: &[u16; DEPTH], seen: u32, tile: &mut SplitTile, line: usiz
     }
 }
 
+/// A line of bfloat16 values as one of parts; `low` is not used.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn copy_line(values: &[Bf16; DEPTH], seen: u32, tile: &mut SplitTile, line: usize) {
+    // SAFETY: 64 bytes each, and a line's are aligned by the tile's type.
+    unsafe {
+        let values = _mm512_maskz_loadu_epi16(seen, values.as_ptr().cast());
+        _mm512_store_si512(tile.lines(line).0, values);
+    }
+}
+
 /// The lowest three bits of a significand as bfloat16 bits, by the lowest five. That 0 becomes some 2^-100 of the value
 /// does not show in an `f32`.
 const LOW: [u16; 32] = {
@@ -303,13 +383,8 @@ const LOW: [u16; 32] = {
 
 /// Weights as left operands: `[row groups, blocks]`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-fn split_weights(span: &Span<'_, u16>, scores: &[f32], tiles: &mut [SplitTile]) {
-    let depth = span.blocks.len();
-    for (row, scores) in scores
-        .chunks_exact(SPAN)
-        .take(span.visible.len())
-        .enumerate()
-    {
+fn split_weights(rows: usize, depth: usize, scores: &[f32], tiles: &mut [SplitTile]) {
+    for (row, scores) in scores.chunks_exact(SPAN).take(rows).enumerate() {
         let tiles = &mut tiles[row / ROWS * depth..][..depth];
         for (tile, scores) in tiles.iter_mut().zip(scores.as_chunks::<DEPTH>().0) {
             // SAFETY: the chunk has 32 values.
@@ -326,7 +401,7 @@ fn split_weights(span: &Span<'_, u16>, scores: &[f32], tiles: &mut [SplitTile]) 
 
 /// Asks for the cache line of element `index`, if there is such an element.
 #[inline]
-fn prefetch(elements: &[u16], index: usize) {
+fn prefetch<P>(elements: &[P], index: usize) {
     // SAFETY: a hint that never faults; every x86-64 machine has it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().wrapping_add(index).cast()) }
 }
@@ -360,7 +435,7 @@ impl Product {
     /// # Safety
     /// Tiles may be used, and [`TileWork::configure`] has shaped them.
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn run(self, a: &[SplitTile], b: &impl Lines, right: &mut [SplitTile], c: &mut [f32]) {
+    unsafe fn run<L: Lines>(self, a: &[SplitTile], b: &L, right: &mut [SplitTile], c: &mut [f32]) {
         let Self {
             groups,
             depth,
@@ -386,11 +461,11 @@ impl Product {
                 unsafe {
                     let c = c.add(group * ROWS * pitch);
                     if group + 1 < groups {
-                        two_by_two(a, right.as_ptr(), depth, (c, pitch));
+                        two_by_two::<L::Number>(a, right.as_ptr(), depth, (c, pitch));
                     } else {
                         zero();
                         for step in 0..depth {
-                            one_by_two(a.add(step), right.as_ptr().add(step * PAIR));
+                            one_by_two::<L::Number>(a.add(step), right.as_ptr().add(step * PAIR));
                         }
                         store(c, pitch);
                     }
@@ -406,10 +481,10 @@ impl Product {
     /// As for [`Product::run`]; the group, the columns and their results exist.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn one_group(
+    unsafe fn one_group<L: Lines>(
         self,
         a: &[SplitTile],
-        (b, pair): (&impl Lines, usize),
+        (b, pair): (&L, usize),
         right: &mut [SplitTile],
         c: *mut f32,
     ) {
@@ -419,13 +494,15 @@ impl Product {
             split_step(b, (pair, step), &mut right[step * PAIR..][..PAIR]);
             if let Some(before) = step.checked_sub(1) {
                 // SAFETY: the caller's promise.
-                unsafe { one_by_two(&raw const a[before], &raw const right[before * PAIR]) };
+                unsafe {
+                    one_by_two::<L::Number>(&raw const a[before], &raw const right[before * PAIR]);
+                };
             }
         }
         let last = self.depth - 1;
         // SAFETY: the caller's promise.
         unsafe {
-            one_by_two(&raw const a[last], &raw const right[last * PAIR]);
+            one_by_two::<L::Number>(&raw const a[last], &raw const right[last * PAIR]);
             store(c, self.pitch);
         }
     }
@@ -434,12 +511,12 @@ impl Product {
 /// One step of a pair of columns as right operands.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn split_step(b: &impl Lines, (pair, step): (usize, usize), right: &mut [SplitTile]) {
+fn split_step<L: Lines>(b: &L, (pair, step): (usize, usize), right: &mut [SplitTile]) {
     for line in 0..DEPTH / 2 {
         b.prefetch(pair, step, line);
         for (column, tile) in right.iter_mut().enumerate() {
             let (values, seen) = b.line(pair, step, column, line);
-            split_line(values, seen, tile, line);
+            L::Number::split_line(values, seen, tile, line);
         }
     }
 }
@@ -449,38 +526,52 @@ fn split_step(b: &impl Lines, (pair, step): (usize, usize), right: &mut [SplitTi
 ///
 /// # Safety
 /// The tiles are configured, the operands and results exist.
-unsafe fn two_by_two(
+unsafe fn two_by_two<P: Parts>(
     a: *const SplitTile,
     b: *const SplitTile,
     depth: usize,
     (c, pitch): (*mut f32, usize),
 ) {
+    macro_rules! multiply {
+        ($($low:literal,)*) => {
+            asm!(
+                "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+                "2:",
+                "tileloadd tmm4, [{a} + {line} + 1024]", "tileloadd tmm5, [{a2} + {line} + 1024]",
+                "tileloadd tmm6, [{b} + {line}]", "tileloadd tmm7, [{b} + {line} + 2048]",
+                "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
+                "tileloadd tmm4, [{a} + {line}]", "tileloadd tmm5, [{a2} + {line}]",
+                "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
+                $($low,)*
+                "add {a}, 2048", "add {a2}, 2048", "add {b}, 4096",
+                "dec {depth}", "jnz 2b",
+                "tilestored [{c} + {pitch}], tmm0", "tilestored [{c} + {pitch} + 64], tmm1",
+                "tilestored [{c2} + {pitch}], tmm2", "tilestored [{c2} + {pitch} + 64], tmm3",
+                a = inout(reg) a => _, a2 = inout(reg) a.add(depth) => _, b = inout(reg) b => _,
+                depth = inout(reg) depth => _, line = in(reg) LINE,
+                c = in(reg) c, c2 = in(reg) c.add(ROWS * pitch), pitch = in(reg) pitch * size_of::<f32>(),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            )
+        };
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        asm!(
-            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-            "2:",
-            "tileloadd tmm4, [{a} + {line} + 1024]", "tileloadd tmm5, [{a2} + {line} + 1024]",
-            "tileloadd tmm6, [{b} + {line}]", "tileloadd tmm7, [{b} + {line} + 2048]",
-            "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
-            "tileloadd tmm4, [{a} + {line}]", "tileloadd tmm5, [{a2} + {line}]",
-            "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
-            "tileloadd tmm6, [{b} + {line} + 1024]", "tileloadd tmm7, [{b} + {line} + 3072]",
-            "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {a}, 2048", "add {a2}, 2048", "add {b}, 4096",
-            "dec {depth}", "jnz 2b",
-            "tilestored [{c} + {pitch}], tmm0", "tilestored [{c} + {pitch} + 64], tmm1",
-            "tilestored [{c2} + {pitch}], tmm2", "tilestored [{c2} + {pitch} + 64], tmm3",
-            a = inout(reg) a => _, a2 = inout(reg) a.add(depth) => _, b = inout(reg) b => _,
-            depth = inout(reg) depth => _, line = in(reg) LINE,
-            c = in(reg) c, c2 = in(reg) c.add(ROWS * pitch), pitch = in(reg) pitch * size_of::<f32>(),
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        );
+        if P::WHOLE {
+            multiply!();
+        } else {
+            multiply!(
+                "tileloadd tmm6, [{b} + {line} + 1024]",
+                "tileloadd tmm7, [{b} + {line} + 3072]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+            );
+        }
     }
 }
 
@@ -504,20 +595,33 @@ unsafe fn zero() {
 /// # Safety
 /// The tiles are configured; the operands exist.
 #[inline(always)]
-unsafe fn one_by_two(a: *const SplitTile, b: *const SplitTile) {
+unsafe fn one_by_two<P: Parts>(a: *const SplitTile, b: *const SplitTile) {
+    macro_rules! multiply {
+        ($($low:literal,)*) => {
+            asm!(
+                "tileloadd tmm5, [{a} + {line} + 1024]", "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm6, [{b} + {line}]", "tileloadd tmm7, [{b} + {line} + 2048]",
+                "tdpbf16ps tmm0, tmm5, tmm6", "tdpbf16ps tmm1, tmm5, tmm7",
+                "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+                $($low,)*
+                a = in(reg) a, b = in(reg) b, line = in(reg) LINE,
+                out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags),
+            )
+        };
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        asm!(
-            "tileloadd tmm5, [{a} + {line} + 1024]", "tileloadd tmm4, [{a} + {line}]",
-            "tileloadd tmm6, [{b} + {line}]", "tileloadd tmm7, [{b} + {line} + 2048]",
-            "tdpbf16ps tmm0, tmm5, tmm6", "tdpbf16ps tmm1, tmm5, tmm7",
-            "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
-            "tileloadd tmm6, [{b} + {line} + 1024]", "tileloadd tmm7, [{b} + {line} + 3072]",
-            "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
-            a = in(reg) a, b = in(reg) b, line = in(reg) LINE,
-            out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack, preserves_flags),
-        );
+        if P::WHOLE {
+            multiply!();
+        } else {
+            multiply!(
+                "tileloadd tmm6, [{b} + {line} + 1024]",
+                "tileloadd tmm7, [{b} + {line} + 3072]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+            );
+        }
     }
 }
 

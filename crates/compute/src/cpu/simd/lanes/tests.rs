@@ -41,7 +41,8 @@ fn powers_of_two() {
     }
 }
 
-struct Halves<'a>(&'a [f32], &'a mut [u16], &'a mut [f32]);
+/// Input, what is stored of it, what is read again; whether as bfloat16.
+struct Halves<'a>(&'a [f32], &'a mut [u16], &'a mut [f32], bool);
 
 impl Kernel for Halves<'_> {
     type Output = ();
@@ -55,8 +56,13 @@ impl Kernel for Halves<'_> {
             );
             // SAFETY: both parts are N long.
             unsafe {
-                s.store_half_at(half.as_mut_ptr(), v);
-                s.store(back, s.load_half_at(half.as_ptr()));
+                if self.3 {
+                    s.store_bf16_at(half.as_mut_ptr(), v);
+                    s.store(back, s.load_bf16_at(half.as_ptr()));
+                } else {
+                    s.store_half_at(half.as_mut_ptr(), v);
+                    s.store(back, s.load_half_at(half.as_ptr()));
+                }
             }
         }
     }
@@ -79,7 +85,7 @@ fn half_precision_rounds_to_nearest_even() {
     ]);
     for isa in Isa::available() {
         let (mut halves, mut back) = (vec![0; inputs.len()], vec![0.0; inputs.len()]);
-        dispatch(isa, Halves(&inputs, &mut halves, &mut back));
+        dispatch(isa, Halves(&inputs, &mut halves, &mut back, false));
         for ((&x, &half), &back) in inputs.iter().zip(&halves).zip(&back) {
             let expected = half::f16::from_f32_const(x);
             assert_eq!(half, expected.to_bits(), "{isa}: {x}");
@@ -88,6 +94,64 @@ fn half_precision_rounds_to_nearest_even() {
                 expected.to_f32_const().to_bits(),
                 "{isa}: {x}"
             );
+        }
+    }
+}
+
+#[test]
+fn bfloat16_rounds_to_nearest_even() {
+    let ties = [
+        0x3f80_8000,
+        0x3f81_8000,
+        0xbf81_8000,
+        0x3f80_8001,
+        0x7f7f_ffff,
+    ];
+    let mut inputs: Vec<f32> = ties.map(f32::from_bits).to_vec();
+    inputs.extend([0.0, -0.0, 1e-40, f32::INFINITY, f32::NEG_INFINITY]);
+    inputs.extend([0x7fc0_0000, 0x7fff_ffff, 0xffff_ffff, 0x7f80_0001].map(f32::from_bits));
+    inputs.extend((0..4082).map(|i| (i as f32 - 2048.0) * 0.731 + 0.000_37));
+    for isa in Isa::available() {
+        let (mut bits, mut back) = (vec![0; inputs.len()], vec![0.0; inputs.len()]);
+        dispatch(isa, Halves(&inputs, &mut bits, &mut back, true));
+        for ((&x, &bits), &back) in inputs.iter().zip(&bits).zip(&back) {
+            assert_eq!(bits, half::bf16::from_f32(x).to_bits(), "{isa}: {x}");
+            assert_eq!(back.to_bits(), u32::from(bits) << 16, "{isa}: {x}");
+        }
+    }
+}
+
+/// Input, the integers stored of it, what is read again.
+struct Bytes<'a>(&'a [f32], &'a mut [i8], &'a mut [f32]);
+
+impl Kernel for Bytes<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for part in (0..self.0.len()).step_by(S::N) {
+            let (bytes, back) = (&mut self.1[part..][..S::N], &mut self.2[part..][..S::N]);
+            // SAFETY: both parts are N long.
+            unsafe {
+                s.store_i8_at(bytes.as_mut_ptr(), s.load(&self.0[part..]));
+                s.store(back, s.load_i8_at(bytes.as_ptr()));
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_are_cut_off_and_saturate() {
+    let inputs: Vec<f32> = (-2048..2048).map(|i| i as f32 * 0.13).collect();
+    for isa in Isa::available() {
+        let (mut bytes, mut back) = (vec![0; inputs.len()], vec![0.0; inputs.len()]);
+        dispatch(isa, Bytes(&inputs, &mut bytes, &mut back));
+        for ((&x, &byte), &back) in inputs.iter().zip(&bytes).zip(&back) {
+            assert_eq!(
+                f32::from(byte),
+                x.trunc().clamp(-128.0, 127.0),
+                "{isa}: {x}"
+            );
+            assert_eq!(back, f32::from(byte), "{isa}: {x}");
         }
     }
 }
