@@ -6,6 +6,7 @@ mod bench_peers;
 mod bench_stalls;
 mod callgrind;
 mod ci;
+mod kill_store;
 mod mutants;
 mod peers;
 mod soak;
@@ -23,6 +24,9 @@ const USAGE: &str = "usage: cargo xtask <command>
           counts the instructions of the main kernels under valgrind and compares with the counts that are kept
   soak [LOGS]
           random event logs of the scheduler, a million unless told otherwise
+  kill-store [--runs N]
+          kills a server on one KV folder at random instants, 1,000 times unless told otherwise: no answer may be wrong,
+          the folder never over its budget, no start longer than two seconds
   bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]
           installs llama.cpp and ik_llama.cpp, measures both and andante by turns on the same files, writes the
           ratios into docs/performance.md; --quick measures little and writes nothing; --busy measures what
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Some("callgrind") => {
             callgrind::run(&root(), args.get(1).is_some_and(|arg| arg == "--record"))
         }
+        Some("kill-store") => kill_store::run(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {

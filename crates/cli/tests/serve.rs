@@ -1,5 +1,6 @@
 //! The program as its users run it: a real model, real sockets, several clients.
 
+mod kv_store;
 mod probe;
 mod support;
 
