@@ -16,6 +16,6 @@ mod tokenizer;
 pub use chat::{ChatRequest, Message, Role, ToolCall};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
-pub use prompt::Prompt;
+pub use prompt::{Prompt, Spelling};
 pub use template::ChatTemplate;
 pub use tokenizer::{Special, Tokenizer};

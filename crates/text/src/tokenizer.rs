@@ -157,6 +157,27 @@ impl Tokenizer {
         self.vocab.kind(token) == TokenKind::Control
     }
 
+    /// Whether the token is said by its bytes: not structure, and not a stand-in for what the vocabulary cannot write.
+    pub(crate) fn is_text(&self, token: u32) -> bool {
+        matches!(
+            self.vocab.kind(token),
+            TokenKind::Normal | TokenKind::Byte | TokenKind::UserDefined
+        )
+    }
+
+    /// Whether the token is found in all text by its spelling.
+    pub(crate) fn is_user_defined(&self, token: u32) -> bool {
+        self.vocab.kind(token) == TokenKind::UserDefined
+    }
+
+    /// Whether a text that begins a prompt or follows a special token is encoded with a blank before it.
+    pub(crate) fn begins_with_blank(&self) -> bool {
+        match &self.model {
+            Model::Bpe(_) => false,
+            Model::Spm(spm) => spm.adds_blank(),
+        }
+    }
+
     /// The tokens of the given kinds and how they are written.
     pub(crate) fn spellings(&self, kinds: &[TokenKind]) -> impl Iterator<Item = (u32, &str)> {
         self.vocab.of_kinds(kinds)
@@ -228,11 +249,16 @@ pub(crate) struct Encoder<'v> {
 
 impl<'v> Encoder<'v> {
     pub(crate) fn new(tokenizer: &'v Tokenizer) -> Self {
+        Self::continuing(tokenizer, Vec::new(), true)
+    }
+
+    /// Goes on behind `ids`; `first` as in the field.
+    pub(crate) fn continuing(tokenizer: &'v Tokenizer, ids: Vec<u32>, first: bool) -> Self {
         Self {
             tokenizer,
             merger: Merger::default(),
-            ids: Vec::new(),
-            first: true,
+            ids,
+            first,
         }
     }
 

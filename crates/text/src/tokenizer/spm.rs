@@ -68,6 +68,11 @@ impl Spm {
         })
     }
 
+    /// Whether a text that comes first gets a blank before it.
+    pub(super) fn adds_blank(&self) -> bool {
+        self.add_space_prefix
+    }
+
     /// Appends the tokens of a text without special tokens; `first`: it begins the prompt or follows a special token.
     pub(super) fn encode(&self, text: &str, first: bool, merger: &mut Merger, ids: &mut Vec<u32>) {
         let mut escaped = String::with_capacity(text.len() + text.len() / 4 + BLANK.len_utf8());
