@@ -1,5 +1,7 @@
 //! One request inside the engine: its sampler, its text and its client.
 
+use std::sync::Arc;
+
 use andante_sched::Outcome;
 use andante_text::{OutputStream, Tokenizer};
 
@@ -10,6 +12,7 @@ use crate::event::{
 };
 use crate::mailbox::Submission;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch};
+use crate::spellings::{Spellings, Spelt};
 use crate::status::Status;
 
 /// What a generation has said at the end of a step.
@@ -51,6 +54,9 @@ pub(crate) struct Generation {
     output: OutputStream,
     stop: Vec<String>,
     max_new: u32,
+    /// Its tokens, for later prompts that begin with the same words, if it is to be remembered.
+    spelt: Option<Spelt>,
+    spellings: Arc<Spellings>,
     usage: Usage,
     submitted_us: u64,
     /// When it got a slot and memory.
@@ -73,7 +79,7 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    pub(crate) fn new(submission: Submission, ends: &[u32]) -> Self {
+    pub(crate) fn new(submission: Submission, ends: &[u32], spellings: &Arc<Spellings>) -> Self {
         let Submission {
             id,
             request,
@@ -85,6 +91,11 @@ impl Generation {
             sampler: Sampler::new(&request, ends),
             output: OutputStream::new(request.sampling.stop.clone()),
             max_new: request.max_new,
+            spelt: request.sampling.cache_prompt.then(|| Spelt {
+                prompt: Arc::clone(&request.prompt),
+                answer: Vec::new(),
+            }),
+            spellings: Arc::clone(spellings),
             usage: Usage {
                 prompt_tokens: request.prompt_tokens(),
                 ..Usage::default()
@@ -155,6 +166,9 @@ impl Generation {
         self.usage.completion_tokens += 1;
         if tokenizer.is_end(token) {
             return self.close(FinishReason::Stop { sequence: None });
+        }
+        if let Some(spelt) = &mut self.spelt {
+            spelt.answer.push(token);
         }
         self.logprobs
             .extend(logprobs.map(|logprobs| with_bytes(token, &logprobs, tokenizer)));
@@ -308,7 +322,8 @@ impl Generation {
     }
 
     /// Forgets it: the client is gone.
-    pub(crate) fn cancel(self) {
+    pub(crate) fn cancel(mut self) {
+        self.remember();
         tracing::info!(
             "request {}: prompt {}, {} new, cancelled by the client",
             self.id,
@@ -318,7 +333,15 @@ impl Generation {
     }
 
     fn conclude(mut self, end: Event) {
+        // Before the client can ask again.
+        self.remember();
         self.sink.push(end);
+    }
+
+    fn remember(&mut self) {
+        if let Some(spelt) = self.spelt.take() {
+            self.spellings.note(spelt);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use andante_model::ModelInfo;
 use andante_sched::{Priority, Scheduler};
-use andante_text::{ChatRequest, ChatTemplate, Special, Tokenizer};
+use andante_text::{ChatRequest, ChatTemplate, Prompt, Tokenizer};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
@@ -16,6 +16,7 @@ use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
 use crate::places::Places;
 use crate::request::{PromptInput, Request};
 use crate::sampling::Sampling;
+use crate::spellings::Spellings;
 use crate::status::Status;
 use crate::tenant::Tenant;
 
@@ -43,7 +44,7 @@ impl EngineHandle {
         let text = &self.shared.text;
         let template = text.template.as_ref().ok_or(RequestError::NoTemplate)?;
         let prompt = template.render(chat)?;
-        self.prepare(prompt.encode(&text.tokenizer), sampling)
+        self.prepare(self.encode(&prompt, &sampling), sampling)
     }
 
     /// Tokenises a text, or takes tokens as they are, and checks the request, on the caller's thread. A text begins with
@@ -59,15 +60,22 @@ impl EngineHandle {
         let tokens = match prompt {
             PromptInput::Tokens(tokens) => tokens,
             PromptInput::Text(text) => {
-                let tokenizer = &self.shared.text.tokenizer;
-                let mut tokens = tokenizer.encode(&text, Special::Text);
-                if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.add_bos()) {
-                    tokens.insert(0, bos);
-                }
-                tokens
+                let mut prompt = Prompt::new();
+                prompt.push_text(&text);
+                self.encode(&prompt, &sampling)
             }
         };
         self.prepare(tokens, sampling)
+    }
+
+    /// The tokens of a prompt, spelt as before where it was said before.
+    fn encode(&self, prompt: &Prompt, sampling: &Sampling) -> Vec<u32> {
+        let tokenizer = &self.shared.text.tokenizer;
+        if sampling.cache_prompt {
+            self.shared.spellings.encode(prompt, tokenizer)
+        } else {
+            prompt.encode(tokenizer)
+        }
     }
 
     fn prepare(&self, prompt: Vec<u32>, sampling: Sampling) -> Result<Request, RequestError> {
@@ -216,6 +224,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) info: ModelInfo,
     pub(crate) text: TextStack,
+    pub(crate) spellings: Arc<Spellings>,
     context: u32,
     /// For the requests that run and those that wait.
     places: Places,
@@ -241,6 +250,7 @@ impl Shared {
             clock,
             info,
             text,
+            spellings: Arc::default(),
             context,
             places: Places::new(config.max_inside()),
             ring_events: config.ring_events,

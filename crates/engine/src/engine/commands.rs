@@ -56,7 +56,7 @@ impl Engine {
                 Err(error) => panic!("a prepared request with a permit is refused: {error}"),
             }
         };
-        let generation = Generation::new(submission, &self.ends);
+        let generation = Generation::new(submission, &self.ends, &self.shared.spellings);
         match refused {
             None => _ = self.generations.insert(id, generation),
             Some(failure) => {
