@@ -6,6 +6,7 @@
 
 use super::isa::Isa;
 use super::kv::Blocks;
+use super::memory::sized;
 use super::pool::{Pool, lock};
 use super::simd::attention::{
     Element, HeadBlock, Merge, Prepared, Queries, RowStates, SPAN, Span, SpanWork, States,
@@ -13,6 +14,7 @@ use super::simd::attention::{
 };
 use super::simd::lanes::dispatch;
 use crate::{AttentionSpec, BLOCK_TOKENS, Batch};
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,9 +43,15 @@ pub(super) struct Attention<'a, E> {
 pub(super) struct AttentionScratch {
     tiles: Vec<Tile>,
     tasks: Vec<Task>,
-    partials: Vec<f32>,
+    /// Of each task that is part of a family: what [`Attention::attend_apart`] says.
+    partials: Vec<Mutex<Vec<f32>>>,
+    /// Of each family's first task: how many of the family are done.
+    finished: Vec<AtomicUsize>,
     threads: Vec<Mutex<Work>>,
 }
+
+/// Tiles of a call whose outputs are found without asking for memory: all but those of long prompts.
+const USUAL_TILES: usize = 64;
 
 /// Neighbouring rows of one sequence.
 struct Tile {
@@ -79,20 +87,12 @@ impl<E: Element> Attention<'_, E> {
             tiles,
             tasks,
             partials,
+            finished,
             threads: works,
         } = scratch;
         let row_len = self.spec.heads * self.spec.head_dim;
         let outs = split(out, tiles.iter().map(|tile| tile.rows.len() * row_len));
-        let split_lens = tasks.iter().map(|task| {
-            if task.is_whole() {
-                0
-            } else {
-                self.partial_len(&tiles[task.tile], task)
-            }
-        });
-        partials.resize(split_lens.clone().sum(), 0.0);
-        let partials = split(partials, split_lens);
-        let finished: Vec<AtomicUsize> = tasks.iter().map(|_| AtomicUsize::new(0)).collect();
+        let (partials, finished) = (&*partials, &*finished);
 
         let next = AtomicUsize::new(0);
         let work = |thread: usize, _: usize| {
@@ -107,7 +107,10 @@ impl<E: Element> Attention<'_, E> {
                     self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
                     continue;
                 }
-                self.attend_apart(tile, task, &mut work, &mut lock(&partials[index]));
+                let len = self.partial_len(tile, task);
+                let mut partial = lock(&partials[index]);
+                self.attend_apart(tile, task, &mut work, sized(&mut partial, len));
+                drop(partial);
                 if finished[task.family.start].fetch_add(1, Ordering::AcqRel) + 1
                     == task.family.len()
                 {
@@ -116,7 +119,8 @@ impl<E: Element> Attention<'_, E> {
                         pitch(self.spec.head_dim),
                     );
                     for part in task.family.clone() {
-                        self.merge_apart(&lock(&partials[part]), &mut work.total);
+                        let len = self.partial_len(tile, &tasks[part]);
+                        self.merge_apart(&lock(&partials[part])[..len], &mut work.total);
                     }
                     self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
                 }
@@ -139,8 +143,9 @@ impl<E: Element> Attention<'_, E> {
         let AttentionScratch {
             tiles,
             tasks,
+            partials,
+            finished,
             threads: works,
-            ..
         } = scratch;
         tiles.clear();
         tasks.clear();
@@ -180,6 +185,12 @@ impl<E: Element> Attention<'_, E> {
         }
         if works.len() < threads {
             works.resize_with(threads, Mutex::default);
+        }
+        if threads > 1 {
+            let count = tasks.len().max(partials.len());
+            partials.resize_with(count, Mutex::default);
+            finished.clear();
+            finished.resize_with(count, AtomicUsize::default);
         }
         threads
     }
@@ -362,7 +373,10 @@ impl Task {
 }
 
 /// Cuts `data` into pieces of these lengths, one owner each.
-fn split(mut data: &mut [f32], lens: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [f32]>> {
+fn split(
+    mut data: &mut [f32],
+    lens: impl Iterator<Item = usize>,
+) -> SmallVec<[Mutex<&mut [f32]>; USUAL_TILES]> {
     lens.map(|len| Mutex::new(data.split_off_mut(..len).expect("the pieces fit")))
         .collect()
 }
