@@ -151,17 +151,19 @@ fn head(loaded: &Loaded, peak: Option<&Peak>, json: bool) -> Result<()> {
             line["read_bytes_per_s"] = peak.read_bytes_per_s.into();
             line["int8_macs_per_s"] = peak.int8_macs_per_s.into();
             line["float_macs_per_s"] = peak.float_macs_per_s.into();
+            line["bf16_macs_per_s"] = peak.bf16_macs_per_s.into();
         }
         return print(format_args!("{line}\n"));
     }
     if let Some(peak) = peak {
         print(format_args!(
-            "machine, {} threads: reads {:.1} GB/s; multiplies and adds {:.0} G int8/s ({}), {:.0} G f32/s\n",
+            "machine, {} threads: reads {:.1} GB/s; multiplies and adds {:.0} G int8/s ({}), {:.0} G f32/s, {:.0} G bf16/s\n",
             peak.threads,
             peak.read_bytes_per_s / 1e9,
             peak.int8_macs_per_s / 1e9,
             peak.isa,
-            peak.float_macs_per_s / 1e9
+            peak.float_macs_per_s / 1e9,
+            peak.bf16_macs_per_s / 1e9
         ))?;
     }
     print(format_args!(

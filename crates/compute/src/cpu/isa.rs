@@ -11,13 +11,16 @@ use std::fmt;
 pub struct Isa {
     level: Level,
     amx: bool,
+    dot: bool,
 }
 
-/// A step of the ladder of instruction sets; a higher one includes the lower.
+/// A step of the ladder of instruction sets; of one architecture, a higher one includes the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// What every target of the compiler has.
     Portable,
+    /// NEON of 64-bit Arm.
+    Neon,
     /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ, VL and VNNI.
@@ -31,34 +34,27 @@ impl Isa {
         Self::amx()
             .or_else(Self::avx512)
             .or_else(Self::avx2)
+            .or_else(Self::neon_dot)
+            .or_else(Self::neon)
             .unwrap_or_else(Self::portable)
     }
 
     /// No assumption about the machine.
     #[must_use]
     pub fn portable() -> Self {
-        Self {
-            level: Level::Portable,
-            amx: false,
-        }
+        Self::plain(Level::Portable)
     }
 
     /// AVX2, FMA and F16C, when the machine has them.
     #[must_use]
     pub fn avx2() -> Option<Self> {
-        has_avx2().then_some(Self {
-            level: Level::Avx2,
-            amx: false,
-        })
+        has_avx2().then_some(Self::plain(Level::Avx2))
     }
 
     /// AVX-512 with VNNI, without matrix tiles, when the machine has it.
     #[must_use]
     pub fn avx512() -> Option<Self> {
-        (has_avx2() && has_avx512()).then_some(Self {
-            level: Level::Avx512,
-            amx: false,
-        })
+        (has_avx2() && has_avx512()).then_some(Self::plain(Level::Avx512))
     }
 
     /// AVX-512 with VNNI and AMX tiles, when the machine has them and the system lets this process use them.
@@ -71,11 +67,34 @@ impl Isa {
         })
     }
 
+    /// NEON without `sdot`, when the machine has it.
+    #[must_use]
+    pub fn neon() -> Option<Self> {
+        has_neon().then_some(Self::plain(Level::Neon))
+    }
+
+    /// NEON with `sdot`, when the machine has it.
+    #[must_use]
+    pub fn neon_dot() -> Option<Self> {
+        let neon = Self::neon()?;
+        has_dot().then_some(Self { dot: true, ..neon })
+    }
+
+    const fn plain(level: Level) -> Self {
+        Self {
+            level,
+            amx: false,
+            dot: false,
+        }
+    }
+
     /// Every instruction set this machine can run, worst first.
     #[must_use]
     pub fn available() -> Vec<Self> {
         [
             Some(Self::portable()),
+            Self::neon(),
+            Self::neon_dot(),
             Self::avx2(),
             Self::avx512(),
             Self::amx(),
@@ -96,15 +115,23 @@ impl Isa {
     pub fn has_tiles(self) -> bool {
         self.amx
     }
+
+    /// Whether NEON's `sdot` may be used.
+    #[must_use]
+    pub fn has_dot(self) -> bool {
+        self.dot
+    }
 }
 
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.level, self.amx) {
-            (Level::Portable, _) => "portable",
-            (Level::Avx2, _) => "avx2",
-            (Level::Avx512, false) => "avx512-vnni",
-            (Level::Avx512, true) => "avx512-vnni+amx",
+        f.write_str(match self.level {
+            Level::Portable => "portable",
+            Level::Neon if self.dot => "neon+dotprod",
+            Level::Neon => "neon",
+            Level::Avx2 => "avx2",
+            Level::Avx512 if self.amx => "avx512-vnni+amx",
+            Level::Avx512 => "avx512-vnni",
         })
     }
 }
@@ -132,5 +159,25 @@ fn has_avx2() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx512() -> bool {
+    false
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_neon() -> bool {
+    std::arch::is_aarch64_feature_detected!("neon")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_dot() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_neon() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_dot() -> bool {
     false
 }

@@ -15,8 +15,10 @@ mod panel;
 mod split;
 mod stored;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use activations::scale_of;
 pub(crate) use activations::{
-    ActivationBuffer, Activations, Quants, RowsMut, TILE_ROWS, quantize_row, scale_of,
+    ActivationBuffer, Activations, Quants, RowsMut, TILE_ROWS, quantize_row,
 };
 pub(crate) use dense::{DenseGroup, Floats, Pairs, multiply as multiply_dense};
 pub(crate) use packed::{BLOCK, Codes, Group, Kind, Lanes, Line, Piece, QUADS, SUPER, Scales};

@@ -3,7 +3,7 @@
 
 use super::memory::Pages;
 use super::pool::Pool;
-use super::simd::matmul::peak::{float_multiply_adds, int8_multiply_adds};
+use super::simd::matmul::peak::{bf16_multiply_adds, float_multiply_adds, int8_multiply_adds};
 use super::{CpuConfig, Isa};
 use crate::ComputeError;
 use std::hint::black_box;
@@ -23,6 +23,8 @@ pub struct Peak {
     pub int8_macs_per_s: f64,
     /// Products of 32-bit floats, each added to a sum, in a second.
     pub float_macs_per_s: f64,
+    /// Products of bfloat16 weights and 32-bit floats, each added to a sum, in a second.
+    pub bf16_macs_per_s: f64,
 }
 
 /// The buffer that is read: some times the size of the largest caches, so that they hold little of it.
@@ -48,6 +50,7 @@ impl Peak {
             read_bytes_per_s: read_rate(&pool, BUFFER_BYTES)?,
             int8_macs_per_s: rate(&pool, &|| int8_multiply_adds(isa)),
             float_macs_per_s: rate(&pool, &|| float_multiply_adds(isa)),
+            bf16_macs_per_s: rate(&pool, &|| bf16_multiply_adds(isa)),
         })
     }
 }
@@ -99,7 +102,9 @@ fn rate(pool: &Pool, work: &(dyn Fn() -> u64 + Sync)) -> f64 {
 mod tests {
     use super::{rate, read_rate, sum};
     use crate::cpu::pool::Pool;
-    use crate::cpu::simd::matmul::peak::{float_multiply_adds, int8_multiply_adds};
+    use crate::cpu::simd::matmul::peak::{
+        bf16_multiply_adds, float_multiply_adds, int8_multiply_adds,
+    };
     use crate::{ComputeError, Isa};
 
     #[test]
@@ -115,6 +120,7 @@ mod tests {
         for isa in Isa::available() {
             assert!(rate(&pool, &|| int8_multiply_adds(isa)) > 0.0, "{isa}");
             assert!(rate(&pool, &|| float_multiply_adds(isa)) > 0.0, "{isa}");
+            assert!(rate(&pool, &|| bf16_multiply_adds(isa)) > 0.0, "{isa}");
         }
         Ok(())
     }

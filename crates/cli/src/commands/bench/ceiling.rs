@@ -28,9 +28,10 @@ pub(super) struct Demand {
 #[derive(Clone, Copy, Default)]
 struct Weights {
     bytes: f64,
-    /// Numbers of blocks of integers, and those that are floats.
+    /// Numbers of blocks of integers, those that are floats, and those in bfloat16.
     int8: f64,
     float: f64,
+    bf16: f64,
 }
 
 /// What must be read and multiplied, in bytes and in products.
@@ -39,6 +40,7 @@ struct Work {
     bytes: f64,
     int8: f64,
     float: f64,
+    bf16: f64,
 }
 
 /// One forward pass.
@@ -104,7 +106,8 @@ impl Demand {
             part.bytes += tensor.data.len() as f64;
             if tensor.shape.len() > 1 {
                 match tensor.format {
-                    Format::F32 | Format::F16 | Format::BF16 => part.float += tensor.len() as f64,
+                    Format::F32 | Format::F16 => part.float += tensor.len() as f64,
+                    Format::BF16 => part.bf16 += tensor.len() as f64,
                     _ => part.int8 += tensor.len() as f64,
                 }
             }
@@ -141,7 +144,9 @@ impl Demand {
             }
         };
         let reading = work.bytes / peak.read_bytes_per_s;
-        let multiplying = work.int8 / peak.int8_macs_per_s + work.float / peak.float_macs_per_s;
+        let multiplying = work.int8 / peak.int8_macs_per_s
+            + work.float / peak.float_macs_per_s
+            + work.bf16 / peak.bf16_macs_per_s;
         Ceiling {
             tokens_per_s: tokens / reading.max(multiplying),
             bytes_per_token: work.bytes / tokens,
@@ -164,6 +169,7 @@ impl Demand {
         };
         work.int8 += products(|weights| weights.int8);
         work.float += products(|weights| weights.float);
+        work.bf16 += products(|weights| weights.bf16);
     }
 }
 
@@ -181,11 +187,17 @@ mod tests {
             read_bytes_per_s: 1000.0,
             int8_macs_per_s: 10_000.0,
             float_macs_per_s: 1000.0,
+            bf16_macs_per_s: 500.0,
         }
     }
 
     fn weights(bytes: f64, int8: f64, float: f64) -> Weights {
-        Weights { bytes, int8, float }
+        Weights {
+            bytes,
+            int8,
+            float,
+            bf16: 0.0,
+        }
     }
 
     /// Two layers, one of which sees 4 tokens; a token's keys and values have one byte a layer.
@@ -248,5 +260,10 @@ mod tests {
         let many = demand.ceiling(generation(100, 0), &peak());
         assert!(!many.by_memory);
         assert!((many.tokens_per_s - 10.0).abs() < 1e-6);
+        let mut demand = demand;
+        let experts = &mut demand.experts;
+        (experts.bf16, experts.float) = (experts.float, 0.0);
+        let many = demand.ceiling(generation(100, 0), &peak());
+        assert!((many.tokens_per_s - 5.0).abs() < 1e-6);
     }
 }

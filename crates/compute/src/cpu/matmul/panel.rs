@@ -44,6 +44,7 @@ impl Panel {
     }
 
     /// The quads of the group last unpacked. Values of eight bits are bytes already and stay where they are.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn quants_of<'a>(&'a self, group: &Group<'a>) -> &'a [Line] {
         if group.kind.bits == 8 {
             group.quants

@@ -29,6 +29,10 @@ pub(crate) struct SplitBuffer {
 }
 
 /// Neighbouring rows of a [`SplitBuffer`].
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only x86-64 has tiles")
+)]
 #[derive(Clone, Copy)]
 pub(crate) struct SplitRows<'a> {
     pub(crate) rows: usize,

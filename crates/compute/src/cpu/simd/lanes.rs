@@ -1,7 +1,7 @@
 //! Vectors of `f32` for kernels written once: one trait, an implementation for each level of [`Isa`].
 //!
 //! A kernel is a struct with a [`Kernel::run`] that is generic over [`Lanes`]; [`dispatch`] runs it with the vectors of
-//! an [`Isa`]. The vector types' values (`Avx2`, `Avx512`) are proofs: only `dispatch` makes them, after the `Isa` has
+//! an [`Isa`]. The vector types' values (`Avx2`, `Avx512`, `Neon`) are proofs: only `dispatch` makes them, after the `Isa` has
 //! shown what the machine has. Everything here treats each lane alike, so a result depends neither on the lane an
 //! element sits in nor on its neighbours.
 
@@ -27,6 +27,9 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Level::Avx2 => unsafe { x86::run_avx2(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Level::Neon => unsafe { neon::run_neon(kernel) },
         _ => kernel.run(Portable(())),
     }
 }
@@ -326,6 +329,8 @@ impl Lanes for Portable {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -8,10 +8,12 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod bf16_tiles;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod input;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod layout;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod peak;
 
 use crate::cpu::isa::{Isa, Level};
@@ -54,6 +56,9 @@ pub(crate) fn packed(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Level::Avx2 => unsafe { avx2::packed(group, x, panel, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
+        Level::Neon => unsafe { neon::packed(isa, group, x, panel, out) },
         _ => multiply_packed(group, x, panel, out),
     }
 }
@@ -67,6 +72,9 @@ pub(crate) fn dense(isa: Isa, group: DenseGroup<'_>, x: &[f32], out: &mut Strip<
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Level::Avx2 => unsafe { avx2::dense(group, x, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: an `Isa` of this level exists only where the processor has the instructions.
+        Level::Neon => unsafe { neon::dense(group, x, out) },
         _ => multiply_dense(group, x, out),
     }
 }
@@ -92,5 +100,10 @@ pub(crate) fn split_dense(isa: Isa, weights: &[Pairs], x: &SplitRows<'_>, out: &
         bf16_tiles::multiply(weights, x, out);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("{} pairs of {} rows", weights.len(), x.rows);
+    unreachable!(
+        "{} pairs for {} rows of {}",
+        weights.len(),
+        x.rows,
+        out.width()
+    );
 }

@@ -2,7 +2,6 @@
 
 use super::layout::Layout;
 use crate::cpu::matmul::{Activations, BLOCK, Group, Kind, QUADS, Quants, SUPER};
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 /// How many bytes before their use weights are asked for. The processor's own guesses end at a page; with these one row
 /// of Q4_0, Q4_K or BF16 read memory some 20 to 40 % faster on one thread of a Sapphire Rapids Xeon that others used too.
@@ -31,10 +30,22 @@ pub(super) fn prefetch<T>(weights: &[T], bytes: usize) {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn hint<T>(address: *const T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a hint that never faults; every x86-64 machine has it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn hint<T>(address: *const T) {
+    use std::arch::asm;
+    // SAFETY: a hint that never faults.
+    unsafe {
+        asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
 }
 
 /// Rows `first..` of the activations of a call.
@@ -96,6 +107,10 @@ impl<'a> Input<'a> {
 
 impl Quants {
     /// Four values, as they lie in memory.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "other kernels take values otherwise")
+    )]
     #[inline]
     pub(super) fn quad(&self, quad: usize) -> i32 {
         assert!(quad < QUADS, "a block has {QUADS} quads");

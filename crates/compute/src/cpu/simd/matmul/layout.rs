@@ -21,6 +21,10 @@ pub(super) trait Layout {
     };
     /// Quads of a span whose products of two, unsigned values by 127, can be added up in 16 bits; a power of two, or 0
     /// when not even one fits.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "other kernels take values otherwise")
+    )]
     const RUN: usize = {
         let mut run = QUADS / Self::SPANS;
         while run * Self::LARGEST * 254 > i16::MAX as usize {

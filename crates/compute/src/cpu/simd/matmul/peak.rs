@@ -3,7 +3,9 @@
 //! AVX2 multiplies with `vpmaddubsw` and widens once for eight of them, as the kernel of 4-bit weights does, which needs
 //! the fewest instructions; wider weights widen more often and cannot reach this peak.
 
-use crate::cpu::isa::{Isa, Level};
+use crate::cpu::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
 use std::hint::black_box;
 
 /// Rounds of a loop between two looks at the clock.
@@ -35,6 +37,16 @@ pub(crate) fn float_multiply_adds(isa: Isa) -> u64 {
         // SAFETY: as above.
         Level::Avx2 => unsafe { x86::float_avx2() },
         _ => float_portable(),
+    }
+}
+
+/// Runs a loop of multiply-adds of bf16 weights and 32-bit floats; how many there were. In tiles two products are one.
+pub(crate) fn bf16_multiply_adds(isa: Isa) -> u64 {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this level, and with tiles, exists only where the processor has the instructions.
+        Level::Avx512 if isa.has_tiles() => unsafe { x86::bf16_tiles() },
+        _ => float_multiply_adds(isa),
     }
 }
 
@@ -134,6 +146,27 @@ mod x86 {
         }
         black_box(sums);
         ROUNDS * CHAINS as u64 * 8
+    }
+
+    /// As [`tiles`], of pairs of bfloat16.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn bf16_tiles() -> u64 {
+        // SAFETY: an `Isa` with tiles exists only where they can be used.
+        let _tiles = unsafe { Tiles::configure(&[(16, 64); 8]) };
+        for _ in 0..ROUNDS {
+            // SAFETY: the tiles are configured, all with sixteen rows of 64 bytes, and hold nothing that is needed.
+            unsafe {
+                asm!(
+                    "tdpbf16ps tmm0, tmm4, tmm6",
+                    "tdpbf16ps tmm1, tmm4, tmm7",
+                    "tdpbf16ps tmm2, tmm5, tmm6",
+                    "tdpbf16ps tmm3, tmm5, tmm7",
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    options(nostack, preserves_flags, nomem),
+                );
+            }
+        }
+        ROUNDS * 4 * 16 * 16 * 32 / 2
     }
 
     /// Four tiles of sums; what the operands hold does not matter, and zeros are what a new configuration gives.
