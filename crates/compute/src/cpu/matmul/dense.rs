@@ -7,7 +7,8 @@
 //! activations enter in two parts ([`super::split`]), and even and odd columns of a part are chains of their own.
 //!
 //! **What bounds it.** One row: reading the weights. Many rows: one fused step for each lane and column, 8 multiply-adds an
-//! instruction with AVX2 and 16 with AVX-512, two instructions a cycle; `examples/matmul.rs` measures it.
+//! instruction with AVX2 and 16 with AVX-512, two instructions a cycle; `examples/matmul.rs` measures it. BF16 in tiles has
+//! its own bounds, which the kernel's module gives.
 
 use super::packed::{BLOCK, LOAD_BYTES, Lanes};
 use crate::ComputeError;

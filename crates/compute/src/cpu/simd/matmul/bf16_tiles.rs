@@ -4,6 +4,13 @@
 //! [`Pairs`] stores are what the second operand of `tdpbf16ps` wants, so weights go from memory to the tiles as they are.
 //! Each element is summed in `f32` over the blocks in ascending order, the low parts of a block before the high ones,
 //! whatever the other rows are.
+//!
+//! **What bounds it.** Up to sixteen rows: reading the weights, which are asked for two blocks ahead: one row reads 16 GB/s on
+//! one thread of a Sapphire Rapids Xeon where without that it reads 10 to 13. Many rows: two products in tiles for each of
+//! `f32`, at 16 cycles for 8192, so 1050 GMAC/s at 4.1 GHz at the most, and reading activations and weights from the second-level cache
+//! beside them. Measured on a machine that others used too: 512 x 512 weights by 512 rows 390 GMAC/s, 2048 x 2048 weights
+//! 260 to 390; `f32` vectors reach 75 and 46. To repeat:
+//! `cargo run --release -p andante-compute --example matmul -- 1 amx BF16`.
 
 use super::avx512::store;
 use crate::cpu::matmul::{Pairs, SplitBlock, SplitRows, TILE_ROWS};
