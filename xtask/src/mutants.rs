@@ -29,6 +29,13 @@ const MUTANTS: &[Mutant] = &[
         test: "policy::tests::after_a_prefill_turn_the_decoders_are_owed_one",
     },
     Mutant {
+        what: "the room that prompts leave for saving",
+        file: "policy.rs",
+        from: "let kept = self.kept_for_saving(view, regime, room);",
+        to: "let kept = 0;",
+        test: "policy::tests::prompts_leave_room_for_saving",
+    },
+    Mutant {
         what: "the oldest prompt's part",
         file: "policy.rs",
         from: "let part = 1000 - self.oldest_permille;",

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use andante_model::{Batch, Limits, Model, ModelError};
-use andante_sched::{Config, IoKind, Outcome, Plan, Scheduler, SeqId, Step};
+use andante_sched::{Config, IoCost, IoKind, Outcome, Plan, Scheduler, SeqId, Step, micros};
 
 use crate::batch;
 use crate::clock::{Clock, SystemClock};
@@ -28,6 +28,12 @@ use crate::tenant::Names;
 
 /// Most bytes that one unit copies to be saved.
 const SAVE_BYTES: u64 = 32 << 20;
+
+/// What copying blocks is taken to cost before it is measured: some hundred kilobytes each.
+const COPY_COST: IoCost = IoCost {
+    unit: micros(200),
+    block: micros(300),
+};
 
 /// How long an engine that ends may save what it has computed last, in µs.
 const SAVE_AT_END_US: u64 = 5_000_000;
@@ -200,6 +206,7 @@ impl Engine {
         let block_bytes = self.model.kv_layout().block_bytes.max(1);
         self.scheduler = Scheduler::new(Config {
             save_blocks: u32::try_from(SAVE_BYTES / block_bytes).map_or(u32::MAX, |n| n.max(1)),
+            save_cost: COPY_COST,
             ..self.scheduler.config().clone()
         });
         if self.recording.is_some() {

@@ -315,6 +315,8 @@ impl Policy {
         if room <= 0 {
             return;
         }
+        let kept = self.kept_for_saving(view, regime, room);
+        let room = room - kept;
         let (short, old) = (shortest(view.prompts), oldest(view.prompts));
         let most = self.most_tokens(view, regime);
         let mut left = Left { room, tokens: most };
@@ -334,7 +336,7 @@ impl Policy {
             );
         }
         self.give(view, old, left, &mut left);
-        self.spare = left.room;
+        self.spare = left.room + kept;
         if left.room < view.estimate.model().range(0, 1) {
             return;
         }
@@ -348,8 +350,34 @@ impl Policy {
             }
             self.give(view, prompt, left, &mut left);
         }
-        self.spare = left.room;
+        self.spare = left.room + kept;
         self.order = order;
+    }
+
+    /// What of `room` prompts leave for saving, so that they do not push out of memory what was never saved: a sixteenth
+    /// while nobody decodes, else what saving may take from the decoders, a quarter at most. Nothing where the smallest piece
+    /// of a prompt would not fit any more, or where a prompt loads: there is one unit in a step.
+    fn kept_for_saving(&self, view: View<'_>, regime: Regime, room: Fixed) -> Fixed {
+        if !view.may_save || view.prompts.iter().any(|prompt| prompt.loadable > 0) {
+            return 0;
+        }
+        let most = if view.active > 0 {
+            self.save_credit.min(room / 4)
+        } else {
+            room / 16
+        };
+        let save = view.estimate.save();
+        let blocks = save.blocks_within(most, self.save_blocks);
+        if blocks == 0 {
+            return 0;
+        }
+        let kept = save.units(blocks);
+        let floor = self.floor(view, regime);
+        let start = view.prompts[floor.prompt].start;
+        if room - kept < view.estimate.model().range(start, floor.tokens) {
+            return 0;
+        }
+        kept
     }
 
     /// Gives `prompt` as many more tokens, or blocks to load, as fit `limit`, and takes them from `left`.

@@ -5,7 +5,9 @@
 //! counts in turnovers of the folder, not in seconds. Only blocks that nothing continues are ever given up: a chain never
 //! gets a hole.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::key::{Key, ObjectName};
 use super::objects::Listed;
@@ -24,7 +26,8 @@ const START: u64 = 1 << 40;
 /// The objects of a folder.
 #[derive(Debug, Clone)]
 pub(crate) struct Index {
-    entries: HashMap<Key, Entry>,
+    /// Keys are hashes already.
+    entries: FxHashMap<Key, Entry>,
     /// Blocks that nothing continues, by their worth.
     leaves: BTreeSet<(u64, Key)>,
     block_tokens: u64,
@@ -46,7 +49,7 @@ struct Entry {
 impl Index {
     pub(crate) fn new(block_tokens: u32) -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: FxHashMap::default(),
             leaves: BTreeSet::new(),
             block_tokens: u64::from(block_tokens),
             used_bytes: 0,
@@ -57,38 +60,41 @@ impl Index {
     /// The index of what a listing shows, with what this one knows of how blocks were used. What it does not know was used
     /// when it was modified. Gives also the objects that no chain leads to.
     pub(crate) fn renewed(&self, mut listed: Vec<Listed>) -> (Self, Vec<ObjectName>) {
-        listed.sort_by_key(|object| object.name.depth);
-        let mut index = Self {
-            entries: HashMap::with_capacity(listed.len()),
-            clock: self.clock,
-            ..Self::new(u32::try_from(self.block_tokens).expect("it was made from one"))
-        };
+        listed.sort_unstable_by_key(|object| object.name.depth);
+        let mut index = Self::new(u32::try_from(self.block_tokens).expect("it was made from one"));
+        index.clock = self.clock;
+        index.entries.reserve(listed.len());
         let mut orphans = Vec::new();
         let ages = ages(&listed);
         for object in listed {
-            let ObjectName { key, parent, depth } = object.name;
-            let follows = match index.entries.get(&parent) {
-                Some(before) => before.depth.checked_add(1) == Some(depth),
-                None => depth == 0,
-            };
-            if !follows || index.entries.contains_key(&key) {
+            if !index.takes(&object.name) {
                 orphans.push(object.name);
                 continue;
             }
+            let ObjectName { key, parent, depth } = object.name;
             let known = self.entries.get(&key);
             let aged = || self.clock - ages[&object.modified_s];
-            index.put(
-                key,
-                Entry {
-                    parent,
-                    depth,
-                    bytes: charged(object.bytes),
-                    children: 0,
-                    hits: known.map_or(0, |entry| entry.hits),
-                    used: known.map_or_else(aged, |entry| entry.used),
-                },
-            );
+            let entry = Entry {
+                parent,
+                depth,
+                bytes: charged(object.bytes),
+                children: 0,
+                hits: known.map_or(0, |entry| entry.hits),
+                used: known.map_or_else(aged, |entry| entry.used),
+            };
+            index.used_bytes += entry.bytes;
+            index.entries.insert(key, entry);
+            if let Some(before) = index.entries.get_mut(&parent) {
+                before.children += 1;
+            }
         }
+        let ends = index
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.children == 0);
+        index.leaves = ends
+            .map(|(key, entry)| (index.worth(entry), *key))
+            .collect();
         (index, orphans)
     }
 
@@ -184,7 +190,7 @@ impl Index {
             .filter(|(_, entry)| entry.depth > root.depth)
             .collect();
         deeper.sort_by_key(|(_, entry)| entry.depth);
-        let mut found = HashSet::from([*key]);
+        let mut found: FxHashSet<Key> = [*key].into_iter().collect();
         let mut names = vec![self.name(key)];
         for (key, entry) in deeper {
             if found.contains(&entry.parent) {
@@ -252,8 +258,10 @@ pub(crate) fn charged(bytes: u64) -> u64 {
 
 /// How long ago times of modification were, in units of the clock: from the newest to the oldest it has gone on by about a
 /// block's worth.
-fn ages(listed: &[Listed]) -> HashMap<u64, u64> {
-    let times: BTreeSet<u64> = listed.iter().map(|object| object.modified_s).collect();
+fn ages(listed: &[Listed]) -> FxHashMap<u64, u64> {
+    let mut times: Vec<u64> = listed.iter().map(|object| object.modified_s).collect();
+    times.sort_unstable();
+    times.dedup();
     let pages: u64 = listed
         .iter()
         .map(|object| charged(object.bytes) / PAGE)

@@ -57,7 +57,10 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        f.write_str(&digits.map(digit).collect::<String>())
     }
 }
 
@@ -86,13 +89,17 @@ impl ObjectName {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_suffix(".kv")?.split('-');
-        let parsed = Self {
-            key: Key::parse(parts.next()?)?,
-            parent: Key::parse(parts.next()?)?,
-            depth: parts.next()?.parse().ok()?,
-        };
+        let (key, parent, depth) = (parts.next()?, parts.next()?, parts.next()?);
         // One name for one object: no leading zeros, no plus sign.
-        (parsed.to_string() == name).then_some(parsed)
+        let plain = depth == "0" || depth.starts_with(|c: char| ('1'..='9').contains(&c));
+        if !plain || parts.next().is_some() {
+            return None;
+        }
+        Some(Self {
+            key: Key::parse(key)?,
+            parent: Key::parse(parent)?,
+            depth: depth.parse().ok()?,
+        })
     }
 }
 

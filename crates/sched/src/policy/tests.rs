@@ -456,3 +456,43 @@ fn saves_take_spare_time_and_a_fifth_from_decoders() {
     let saves: Vec<usize> = (0..12).filter(|_| decide(1, 1).1.is_some()).collect();
     assert_eq!(saves, [2, 5, 8, 10]);
 }
+
+#[test]
+fn prompts_leave_room_for_saving() {
+    let (bench, loads) = with_store(Mode::Mix);
+    let computes = Candidate {
+        remaining: 100_000,
+        loadable: 0,
+        ..loads
+    };
+    let decide = |policy: &mut Policy, rows: u32, may_save: bool| {
+        let ready = Shape {
+            rows,
+            ..Shape::default()
+        };
+        policy.decide(View {
+            prompts: &[computes],
+            ready,
+            active: rows,
+            estimate: &bench.estimate,
+            may_save,
+        });
+        let tokens: u32 = policy.parts().iter().map(|part| part.tokens).sum();
+        (tokens, policy.io())
+    };
+    let mut policy = bench.policy.clone();
+    let (all, _) = decide(&mut policy, 0, false);
+    // A sixteenth of what is left of 200 µs is for three blocks, 11 µs, and a token takes one.
+    let save = |blocks| Some(Io::Save { blocks });
+    assert_eq!(decide(&mut policy, 0, true), (all - 11, save(3)));
+    // Beside a decoder it is what saving may take from that one, however much there is to compute.
+    let (all, _) = decide(&mut policy, 1, false);
+    let steps: Vec<_> = (0..12).map(|_| decide(&mut policy, 1, true)).collect();
+    let saving = steps.iter().filter(|(_, io)| io.is_some()).count();
+    assert_eq!(saving, 4, "{steps:?}");
+    assert!(
+        steps
+            .iter()
+            .all(|&(tokens, io)| (tokens < all) == io.is_some())
+    );
+}

@@ -6,11 +6,20 @@ use crate::status::IoRecord;
 
 /// 1 ms a pass and 0.1 ms a row; a unit of I/O takes 2 ms and 1 ms a block.
 fn rig(config: &EngineConfig, change: impl FnOnce(FakeStore) -> FakeStore) -> Rig {
+    rig_with(config, (2000, 1000), change)
+}
+
+/// A unit of I/O takes `io.0` and `io.1` a block, in µs.
+fn rig_with(
+    config: &EngineConfig,
+    io: (u64, u64),
+    change: impl FnOnce(FakeStore) -> FakeStore,
+) -> Rig {
     let clock = Arc::new(VirtualClock::default());
     let ticks = Arc::clone(&clock);
     let model = FakeModel::new(VOCAB)
         .on_forward(move |batch| ticks.advance(1000 + 100 * batch.len() as u64));
-    let store = change(model.store(Arc::clone(&clock), 2000, 1000));
+    let store = change(model.store(Arc::clone(&clock), io.0, io.1));
     let mut rig = Rig::on_clock(model, config, clock);
     rig.engine = rig.engine.with_store(Box::new(store));
     rig
@@ -185,4 +194,28 @@ fn an_engine_that_ends_takes_its_blocks_back_from_a_late_store() {
     assert!(matches!(rig.step(), Progress::Ended));
     assert_eq!(Answer::of(stream).end, Event::Failed(Failure::ShuttingDown));
     rig.assert_empty();
+}
+
+#[test]
+fn what_prompts_without_a_pause_push_out_of_memory_was_saved_before() {
+    let config = EngineConfig {
+        max_queue: 40,
+        max_stall_ms: 12,
+        max_idle_step_ms: 12,
+        prefill_chunk: 2048,
+        ..tight()
+    };
+    let mut rig = rig_with(&config, (100, 50), |store| store);
+    let prompts: Vec<String> = (10..40).map(|n| format!("{n}{}", long(118))).collect();
+    let streams: Vec<EventStream> = prompts.iter().map(|p| rig.submit(p, greedy(2))).collect();
+    // Somebody waits all the time: there is no step with nothing else to do.
+    while streams.iter().any(|stream| stream.ring_len() < 2) {
+        rig.step();
+    }
+    let stats = rig.engine.scheduler.stats();
+    let unsaved = 30 * 7 - stats.saved_blocks;
+    assert!(
+        unsaved <= u64::from(stats.blocks.cached),
+        "{unsaved}: {stats:?}"
+    );
 }

@@ -31,7 +31,7 @@ fn listed(name: ObjectName, bytes: u64, modified_s: u64) -> Listed {
 
 /// The worth of every leaf and the number of every block's children are what the entries say.
 fn check(index: &Index) {
-    let mut children: HashMap<Key, u32> = HashMap::new();
+    let mut children: FxHashMap<Key, u32> = FxHashMap::default();
     let mut used = 0;
     for entry in index.entries.values() {
         *children.entry(entry.parent).or_default() += 1;
