@@ -7,7 +7,7 @@
 
 use andante_compute::{
     Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, CpuBackend, CpuBuffer, CpuConfig,
-    CpuKv, CpuWeight, Isa, KvShape, Logits,
+    CpuKv, CpuWeight, Isa, KvShape, KvType, Logits,
 };
 use andante_gguf::{Format, Tensor, quant};
 
@@ -35,15 +35,7 @@ const SPEC: AttentionSpec = AttentionSpec {
 fn main() {
     let levels = [Some(Isa::portable()), Isa::avx2()];
     for isa in levels.into_iter().flatten() {
-        let backend = CpuBackend::new(CpuConfig {
-            threads: Some(1),
-            isa: Some(isa),
-            ..CpuConfig::default()
-        });
-        let mut kernels = Kernels {
-            backend: backend.expect("one thread is always there"),
-            isa,
-        };
+        let mut kernels = Kernels::new(isa, KvType::F16);
         for format in FORMATS {
             for rows in [1, 16] {
                 kernels.product(format, rows);
@@ -51,6 +43,11 @@ fn main() {
         }
         for rows in [1, 16] {
             kernels.attention(rows, 256);
+        }
+        for kv_type in [KvType::BF16, KvType::Q8_0] {
+            for rows in [1, 16] {
+                Kernels::new(isa, kv_type).attention(rows, 256);
+            }
         }
         kernels.elementwise();
     }
@@ -65,9 +62,24 @@ fn measured(kernel: &mut dyn FnMut()) {
 struct Kernels {
     backend: CpuBackend,
     isa: Isa,
+    kv_type: KvType,
 }
 
 impl Kernels {
+    fn new(isa: Isa, kv_type: KvType) -> Self {
+        let backend = CpuBackend::new(CpuConfig {
+            threads: Some(1),
+            isa: Some(isa),
+            kv_type,
+            ..CpuConfig::default()
+        });
+        Self {
+            backend: backend.expect("one thread is always there"),
+            isa,
+            kv_type,
+        }
+    }
+
     /// Runs a kernel twice: the first time it may take memory.
     fn run(&mut self, name: &str, mut kernel: impl FnMut(&mut CpuBackend)) {
         kernel(&mut self.backend);
@@ -92,7 +104,12 @@ impl Kernels {
     fn attention(&mut self, rows: usize, depth: usize) {
         let (kv, batch) = self.cache(rows, depth);
         let [mut out, q] = [(); 2].map(|()| self.buffer(rows, SPEC.heads * SPEC.head_dim));
-        self.run(&format!("attention to {depth}, rows {rows}"), |backend| {
+        let kv_type = match self.kv_type {
+            KvType::F16 => String::new(),
+            other => format!(" of {}", other.name()),
+        };
+        let name = format!("attention{kv_type} to {depth}, rows {rows}");
+        self.run(&name, |backend| {
             backend.attention(&mut out, &q, &kv, 0, &SPEC, None, &batch);
         });
     }
