@@ -3,6 +3,9 @@
 //! A [`Number`] stands for itself. [`Q8`] is 8 bits with one half-precision scale for 32 dimensions of a token, the
 //! arithmetic of the block format Q8_0; the scales follow a head block's keys and values. Either way a kernel sees [`Rows`] of
 //! `f32` vectors, and what it sees is what is stored, exactly.
+//!
+//! What 8 bits cost beside half precision, in instructions with AVX2 (`cargo xtask callgrind`): 43 % more for one row, which
+//! widens and scales each vector where it is used, 5 % for many rows, which do so once a block. Tiles do not multiply them.
 
 use super::{HeadBlock, Layout, pitch};
 use crate::BLOCK_TOKENS;
