@@ -1,18 +1,18 @@
 //! The store behind `--kv-disk-dir`: the engine's thread copies blocks, threads of the store's own do everything else.
 //!
-//! One thread reads, so that a load never waits behind a save; one writes, and is the only one that changes objects.
+//! Two threads read, so that a load never waits behind a save; one writes, and is the only one that changes objects.
 
 mod reader;
 mod writer;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use andante_model::Model;
 
-use self::reader::{Asked, LoadJob, Loaded};
+use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
 use super::key::{Key, ObjectName};
 use super::objects::{Held, Objects};
@@ -30,18 +30,18 @@ const COPY_BYTES: usize = 32 << 20;
 pub struct DiskStore {
     shared: Arc<Shared>,
     root: Key,
-    loads: Sender<LoadJob>,
+    readers: Readers,
     writes: Sender<WriteJob>,
     pending: Option<Pending>,
     /// The load that was given up, while it is not known to have ended.
-    given_up: Option<Receiver<Loaded>>,
+    given_up: Option<Results>,
     /// A request waits for blocks that are here.
     wanted: bool,
 }
 
 enum Pending {
     Load {
-        results: Receiver<Loaded>,
+        results: Results,
         blocks: Vec<u32>,
         done: u32,
         beside_us: u64,
@@ -73,11 +73,11 @@ impl DiskStore {
             }
         }
         let writes = writer::start(Arc::clone(&shared))?;
-        let loads = reader::start(Arc::clone(&shared), writes.clone())?;
+        let readers = Readers::start(&shared, &writes)?;
         Ok(Self {
             root: Key::root(&config.identity),
             shared,
-            loads,
+            readers,
             writes,
             pending: None,
             given_up: None,
@@ -100,20 +100,10 @@ impl DiskStore {
             })
     }
 
-    /// Whether the reading thread still hangs in a load that was given up.
+    /// Whether a reading thread still hangs in a load that was given up.
     fn hangs(&mut self) -> bool {
-        let Some(results) = &self.given_up else {
-            return false;
-        };
-        loop {
-            match results.try_recv() {
-                Ok(_) => {}
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => break,
-            }
-        }
-        self.given_up = None;
-        false
+        self.given_up.take_if(|results| results.have_ended());
+        self.given_up.is_some()
     }
 
     /// Bytes that are copied and not yet written.
@@ -162,10 +152,7 @@ impl Store for DiskStore {
             name,
             tokens: tokens.to_vec(),
         });
-        let (job, results) = LoadJob::new(asked.collect(), &self.shared.config);
-        if self.loads.send(job).is_err() {
-            return Transfer::done(0);
-        }
+        let results = self.readers.load(asked.collect(), &self.shared.config);
         self.pending = Some(Pending::Load {
             results,
             blocks: span.blocks.to_vec(),
@@ -223,7 +210,7 @@ impl Store for DiskStore {
         };
         let mut copied = 0;
         while (*done as usize) < blocks.len() {
-            match results.try_recv() {
+            match results.take(*done) {
                 Ok(loaded) => {
                     model.write_block(blocks[*done as usize], &loaded.kv);
                     *done += 1;
