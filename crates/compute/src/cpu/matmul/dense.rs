@@ -186,13 +186,28 @@ impl DenseGroup<'_> {
 /// The portable kernel: fills `out` with the products of the group and every row of `x`, `[rows, cols]`.
 pub(crate) fn multiply(group: DenseGroup<'_>, x: &[f32], out: &mut Strip<'_>) {
     let cols = group.cols();
+    match group {
+        DenseGroup::F32(values) => rows(cols, x, out, |column| values[column].0),
+        DenseGroup::F16(values) => rows(cols, x, out, |column| {
+            values[column].0.map(|bits| f16::from_bits(bits).to_f32())
+        }),
+        DenseGroup::Bf16(values) => rows(cols, x, out, |column| {
+            values[column / 2]
+                .0
+                .map(|pair| bf16::from_bits(pair[column % 2]).to_f32())
+        }),
+    }
+}
+
+/// `weights` gives a column of the group.
+fn rows(cols: usize, x: &[f32], out: &mut Strip<'_>, weights: impl Fn(usize) -> [f32; STRIP]) {
     for (row, x) in x.chunks_exact(cols).enumerate() {
         let mut total = [0.0_f32; STRIP];
         for (part, x) in x.chunks(BLOCK).enumerate() {
             let mut sum = [0.0_f32; STRIP];
             for (column, &x) in x.iter().enumerate() {
-                for (lane, sum) in sum.iter_mut().enumerate() {
-                    *sum = group.value(lane, part * BLOCK + column).mul_add(x, *sum);
+                for (sum, weight) in sum.iter_mut().zip(weights(part * BLOCK + column)) {
+                    *sum = weight.mul_add(x, *sum);
                 }
             }
             for (total, sum) in total.iter_mut().zip(sum) {
