@@ -4,6 +4,7 @@ mod cost;
 mod figures;
 pub(crate) mod policy;
 mod recorded;
+mod reuse;
 mod summary;
 mod world;
 
@@ -17,7 +18,8 @@ use crate::output::print;
 use crate::trace::{self, Request};
 use policy::{Choice, Fixed, Kind};
 use recorded::Recorded;
-use summary::{Slo, Summary, table};
+use reuse::Reuse;
+use summary::{Reused, Slo, Summary, table};
 use world::{Machine, Ours, Plain, Run};
 
 /// What is compared when nothing is asked for.
@@ -43,7 +45,7 @@ const BLOCK_TOKENS: u32 = 32;
 pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     let path = args.trace.display();
     let file = fs::read(&args.trace).with_context(|| format!("cannot read {path}"))?;
-    let mut runs = Vec::new();
+    let (mut runs, mut bounds) = (Vec::new(), None);
     let requests = if file.starts_with(&LOG_MAGIC) {
         let Recorded {
             replayed,
@@ -76,8 +78,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         for &choice in choices {
             runs.push(simulate(choice, &requests, &machine, args)?);
         }
+        if may_share(args, &requests) {
+            let blocks = blocks(&args.scheduler, &requests)?;
+            bounds = Some(reuse::bounds(&requests, blocks));
+        }
     }
-    report(args, &runs)
+    report(args, &runs, bounds.as_ref())
 }
 
 fn tell_replay(args: &SimulateArgs, replayed: &Replayed) -> Result<()> {
@@ -132,8 +138,7 @@ fn simulate(
             let stall_ms = stall_ms.unwrap_or(scheduler.max_stall_ms);
             let cost = (!args.machine.fit).then_some(machine.cost);
             let config = configuration(scheduler, stall_ms, requests, cost)?;
-            let cache =
-                scheduler.cache && requests.iter().any(|request| request.prompt.has_content());
+            let cache = may_share(args, requests);
             let mut server = Ours::new(config, cache);
             if args.record.is_some() {
                 server.record();
@@ -152,6 +157,11 @@ fn simulate(
     })
 }
 
+/// Whether prompts take over what others computed.
+fn may_share(args: &SimulateArgs, requests: &[Request]) -> bool {
+    args.scheduler.cache && requests.iter().any(|request| request.prompt.has_content())
+}
+
 /// `cost`: the true costs, if they are known.
 fn configuration(
     args: &SchedulerArgs,
@@ -159,27 +169,8 @@ fn configuration(
     requests: &[Request],
     cost: Option<CostModel>,
 ) -> Result<Config> {
-    let mut needs: Vec<u64> = requests
-        .iter()
-        .map(|request| u64::from(request.prompt.len()) + u64::from(request.answer))
-        .map(|tokens| tokens.div_ceil(u64::from(BLOCK_TOKENS)))
-        .collect();
-    needs.sort_unstable_by(|a, b| b.cmp(a));
-    let longest = needs.first().copied().unwrap_or(1);
-    let blocks = match args.kv_tokens {
-        Some(tokens) => tokens / u64::from(BLOCK_TOKENS),
-        None => needs.iter().take(args.slots as usize).sum(),
-    };
-    let Some(blocks) = u32::try_from(blocks)
-        .ok()
-        .filter(|&blocks| u64::from(blocks) >= longest)
-    else {
-        bail!(
-            "--kv-tokens: the longest request needs {}",
-            longest * u64::from(BLOCK_TOKENS)
-        );
-    };
-    let base = Config::new(args.slots, blocks, BLOCK_TOKENS).with_mode(args.mode.into());
+    let base =
+        Config::new(args.slots, blocks(args, requests)?, BLOCK_TOKENS).with_mode(args.mode.into());
     let config = Config {
         max_queue: u32::MAX,
         t_stall_us: u64::from(stall_ms) * 1000,
@@ -198,14 +189,43 @@ fn configuration(
     })
 }
 
-fn report(args: &SimulateArgs, runs: &[(String, Run)]) -> Result<()> {
+/// Blocks of KV memory.
+fn blocks(args: &SchedulerArgs, requests: &[Request]) -> Result<u32> {
+    let mut needs: Vec<u64> = requests
+        .iter()
+        .map(|request| u64::from(request.prompt.len()) + u64::from(request.answer))
+        .map(|tokens| tokens.div_ceil(u64::from(BLOCK_TOKENS)))
+        .collect();
+    needs.sort_unstable_by(|a, b| b.cmp(a));
+    let longest = needs.first().copied().unwrap_or(1);
+    let blocks = match args.kv_tokens {
+        Some(tokens) => tokens / u64::from(BLOCK_TOKENS),
+        None => needs.iter().take(args.slots as usize).sum(),
+    };
+    let enough = |blocks: &u32| u64::from(*blocks) >= longest;
+    let blocks = u32::try_from(blocks).ok().filter(enough);
+    blocks.with_context(|| {
+        format!(
+            "--kv-tokens: the longest request needs {}",
+            longest * u64::from(BLOCK_TOKENS)
+        )
+    })
+}
+
+fn report(args: &SimulateArgs, runs: &[(String, Run)], bounds: Option<&Reuse>) -> Result<()> {
     let slo = Slo {
         ttft_us: u64::from(args.slo.slo_ttft_ms) * 1000,
         gap_us: u64::from(args.slo.slo_gap_ms) * 1000,
     };
     let summaries: Vec<Summary> = runs
         .iter()
-        .map(|(policy, run)| Summary::new(policy, run, slo))
+        .map(|(policy, run)| Summary {
+            // The other policies share nothing.
+            reuse: bounds
+                .filter(|_| policy.starts_with("ours"))
+                .map(|bounds| Reused::new(run, bounds)),
+            ..Summary::new(policy, run, slo)
+        })
         .collect();
     if args.json {
         print(format_args!(
@@ -214,6 +234,11 @@ fn report(args: &SimulateArgs, runs: &[(String, Run)]) -> Result<()> {
         ))?;
     } else {
         print(format_args!("{}", table(&summaries)))?;
+        for summary in &summaries {
+            if let Some(reuse) = &summary.reuse {
+                print(format_args!("{}", reuse.line(&summary.policy)))?;
+            }
+        }
     }
     match &args.svg {
         Some(folder) => figures::write(folder, runs, slo.gap_us),

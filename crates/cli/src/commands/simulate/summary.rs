@@ -6,7 +6,8 @@
 
 use serde::Serialize;
 
-use super::world::Run;
+use super::reuse::Reuse;
+use super::world::{Run, Served};
 use crate::statistics::{LENGTHS, percentile};
 
 /// The bounds of a request that is served well.
@@ -34,6 +35,48 @@ pub(crate) struct Summary {
     pub(crate) tokens_per_s: f64,
     pub(crate) end_s: f64,
     pub(crate) steps: usize,
+    /// Prompt tokens that were taken over, where prompts may.
+    pub(crate) reuse: Option<Reused>,
+}
+
+/// Prompt tokens of all requests together that were not computed, and that need not have been: see [`super::reuse`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Reused {
+    pub(crate) prompt_tokens: u64,
+    pub(crate) cached_tokens: u64,
+    pub(crate) unlimited_tokens: u64,
+    pub(crate) lru_tokens: u64,
+}
+
+impl Reused {
+    pub(crate) fn new(run: &Run, bounds: &Reuse) -> Self {
+        let all = |tokens: fn(&Served) -> u32| {
+            let tokens = run
+                .requests
+                .iter()
+                .map(|request| u64::from(tokens(request)));
+            tokens.sum()
+        };
+        Self {
+            prompt_tokens: all(|request| request.prompt),
+            cached_tokens: all(|request| request.cached.unwrap_or(0)),
+            unlimited_tokens: bounds.unlimited,
+            lru_tokens: bounds.least_recently_used,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn line(&self, policy: &str) -> String {
+        let percent = |tokens: u64| 100.0 * tokens as f64 / self.prompt_tokens.max(1) as f64;
+        format!(
+            "{policy}: {:.2} % of {} prompt tokens were taken over from earlier prompts; one after the other, {:.2} % could be with \
+             unlimited memory, and {:.2} % with this memory and the least recently used dropped first\n",
+            percent(self.cached_tokens),
+            self.prompt_tokens,
+            percent(self.unlimited_tokens),
+            percent(self.lru_tokens),
+        )
+    }
 }
 
 /// Time to first token of some requests.
@@ -81,6 +124,7 @@ impl Summary {
             tokens_per_s: if end_s > 0.0 { tokens / end_s } else { 0.0 },
             end_s,
             steps: run.steps.len(),
+            reuse: None,
         }
     }
 }

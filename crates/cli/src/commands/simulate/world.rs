@@ -23,12 +23,15 @@ pub(crate) struct Work {
     pub(crate) shape: Shape,
     /// Requests that get a token at its end.
     pub(crate) emitting: Vec<usize>,
+    /// Requests with prompt tokens in it, and where those begin.
+    ranges: Vec<(usize, u32)>,
 }
 
 impl Work {
     pub(crate) fn clear(&mut self) {
         self.shape = Shape::default();
         self.emitting.clear();
+        self.ranges.clear();
     }
 
     /// A decode row after `context` tokens.
@@ -40,6 +43,7 @@ impl Work {
 
     pub(crate) fn add_range(&mut self, index: usize, start: u32, tokens: u32, last: bool) {
         self.shape.add_range(start, tokens);
+        self.ranges.push((index, start));
         if last {
             self.emitting.push(index);
         }
@@ -50,6 +54,8 @@ impl Work {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Served {
     pub(crate) prompt: u32,
+    /// Prompt tokens that it took over; `None` before it begins.
+    pub(crate) cached: Option<u32>,
     pub(crate) arrival_us: u64,
     /// From arrival to the first token; `None`: it never came.
     pub(crate) ttft_us: Option<u64>,
@@ -155,6 +161,9 @@ pub(crate) fn run(server: &mut dyn Server, requests: &[Request], mut machine: Ma
             });
             now_us += elapsed_us;
             server.complete(elapsed_us);
+            for &(index, start) in &step.ranges {
+                run.requests[index].cached.get_or_insert(start);
+            }
             for &index in &step.emitting {
                 run.emit(index, now_us);
             }
