@@ -26,10 +26,14 @@ pub(super) fn bounds(requests: &[Request], blocks: u32) -> Reuse {
     };
     for request in requests {
         let tokens = request.prompt.tokens();
-        let chain = chains.of(&tokens);
-        let usable = (tokens.len() - 1) as u64 / u64::from(BLOCK_TOKENS);
+        let mut chain = chains.of(&tokens);
+        let block = u64::from(BLOCK_TOKENS);
+        let usable = (tokens.len() - 1) as u64 / block;
+        // An answer is kept too, but for its last token, which is not computed; no trace says which prompts contain it.
         let all_tokens = tokens.len() as u64 + u64::from(request.answer);
-        let others = all_tokens.div_ceil(u64::from(BLOCK_TOKENS)) - chain.len() as u64;
+        let whole = (all_tokens - 1) / block;
+        chain.extend((chain.len() as u64..whole).map(|_| chains.unique()));
+        let others = all_tokens.div_ceil(block) - whole;
         reuse.unlimited += all.take(&chain, others).min(usable);
         reuse.least_recently_used += recent.take(&chain, others).min(usable);
     }
@@ -40,7 +44,10 @@ pub(super) fn bounds(requests: &[Request], blocks: u32) -> Reuse {
 
 /// Numbers for blocks: the same for the same tokens after the same blocks.
 #[derive(Default)]
-struct Chains(HashMap<(u64, Vec<u32>), u64>);
+struct Chains {
+    known: HashMap<(u64, Vec<u32>), u64>,
+    last: u64,
+}
 
 impl Chains {
     /// Those of a prompt's whole blocks.
@@ -49,11 +56,18 @@ impl Chains {
         let blocks = tokens.chunks_exact(BLOCK_TOKENS as usize);
         blocks
             .map(|block| {
-                let next = self.0.len() as u64 + 1;
-                before = *self.0.entry((before, block.to_vec())).or_insert(next);
+                let new = self.last + 1;
+                before = *self.known.entry((before, block.to_vec())).or_insert(new);
+                self.last = self.last.max(before);
                 before
             })
             .collect()
+    }
+
+    /// One that nothing else has.
+    fn unique(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 }
 

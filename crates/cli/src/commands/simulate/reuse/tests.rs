@@ -10,8 +10,8 @@ fn request(arrival_us: u64, tokens: Vec<u32>) -> Request {
     Request {
         arrival_us,
         prompt: Prompt::Tokens(tokens),
-        // No block of the cache is for an answer: the only token of it is not computed.
-        answer: 1,
+
+        answer: 40,
         tenant: 0,
         priority: Priority::Normal,
     }
@@ -52,11 +52,11 @@ fn a_prompt_takes_over_the_longest_chain_of_whole_blocks() {
 fn with_little_room_the_least_recently_used_goes_and_beginnings_last() {
     let (a, b) = (blocks(&[1, 2, 3], 1), blocks(&[4, 5, 6], 1));
     let prompts = [a.clone(), b.clone(), a.clone(), b, a];
-    // One block for the rest of the prompt and the answer.
-    assert_eq!(reuse(&prompts, 7), (9, 9));
+    // The answer fills a block, and its end needs another.
+    assert_eq!(reuse(&prompts, 8), (9, 9));
     // Two blocks of the other stay each time, but the third is needed for the new one.
-    assert_eq!(reuse(&prompts, 6).1, 6);
-    assert_eq!(reuse(&prompts, 4).1, 0);
+    assert_eq!(reuse(&prompts, 7).1, 6);
+    assert_eq!(reuse(&prompts, 5).1, 0);
 }
 
 /// Conversations that grow by turns, share a system prompt, and come back after others.
