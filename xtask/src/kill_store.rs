@@ -19,8 +19,8 @@ use crate::{andante, peers};
 
 /// Kills, unless the caller wants another number.
 const RUNS: u64 = 1000;
-/// Room for about a third of what the prompts need, so that there is always something to give up.
-const BUDGET_MB: u64 = 40;
+/// Room for less than half of the KV of the prompts, 20 MB, so that there is always something to give up.
+const BUDGET_MB: u64 = 8;
 /// Requests at once.
 const CLIENTS: u64 = 3;
 /// A life is at most this long after its start.
