@@ -41,6 +41,7 @@ impl Place {
         };
         let store = DiskStore::open(self.objects, config)
             .with_context(|| format!("cannot use the KV store {}", self.name))?;
+        store.read_ahead().context("cannot read ahead")?;
         let stats = store.stats();
         tracing::info!(
             "KV store {}: {} blocks, {:.1} of {:.1} MB",

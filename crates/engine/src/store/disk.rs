@@ -2,6 +2,7 @@
 //!
 //! Two threads read, so that a load never waits behind a save; one writes, and is the only one that changes objects.
 
+mod ahead;
 mod reader;
 mod writer;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use andante_model::Model;
 
+use self::ahead::Ahead;
 use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
 use super::key::{Key, ObjectName};
@@ -30,6 +32,7 @@ const COPY_BYTES: usize = 32 << 20;
 pub struct DiskStore {
     shared: Arc<Shared>,
     root: Key,
+    ahead: Arc<Ahead>,
     readers: Readers,
     writes: Sender<WriteJob>,
     pending: Option<Pending>,
@@ -73,16 +76,26 @@ impl DiskStore {
             }
         }
         let writes = writer::start(Arc::clone(&shared))?;
-        let readers = Readers::start(&shared, &writes)?;
+        let ahead = Arc::new(Ahead::default());
+        let readers = Readers::start(&shared, &ahead, &writes)?;
         Ok(Self {
             root: Key::root(&config.identity),
             shared,
+            ahead,
             readers,
             writes,
             pending: None,
             given_up: None,
             wanted: false,
         })
+    }
+
+    /// Begins to read what was used last, for those who go on where they were before a restart.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn read_ahead(&self) -> io::Result<()> {
+        self.ahead.start(&self.shared)
     }
 
     /// The names of a sequence's whole blocks.
@@ -144,6 +157,7 @@ impl Store for DiskStore {
 
     fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer {
         self.wanted = false;
+        self.ahead.stop();
         if self.hangs() {
             return Transfer::done(0);
         }
