@@ -18,12 +18,18 @@ const MOST_BYTES: usize = 512 << 20;
 /// How long they are kept for somebody to ask.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Blocks read ahead: their tokens and their KV.
+/// Blocks read ahead.
 #[derive(Default)]
 pub(super) struct Ahead {
-    blocks: Mutex<FxHashMap<Key, (Vec<u32>, Vec<u8>)>>,
+    blocks: Mutex<FxHashMap<Key, Read>>,
     /// Somebody has asked: who reads for nobody yet makes way.
     stopped: AtomicBool,
+}
+
+/// A block that is known to be what its name says.
+struct Read {
+    tokens: Vec<u32>,
+    kv: Vec<u8>,
 }
 
 impl Ahead {
@@ -60,13 +66,13 @@ impl Ahead {
 
     /// The KV of a block, if it was read ahead and has these tokens.
     pub(super) fn take(&self, key: &Key, tokens: &[u32]) -> Option<Vec<u8>> {
-        let (found, kv) = lock(&self.blocks).remove(key)?;
-        (found == tokens).then_some(kv)
+        let read = lock(&self.blocks).remove(key)?;
+        (read.tokens == tokens).then_some(read.kv)
     }
 }
 
-/// Tokens and KV of an object; what is wrong with it is for those to find who ask for it.
-fn read(shared: &Shared, name: &ObjectName, object: &mut Vec<u8>) -> Option<(Vec<u32>, Vec<u8>)> {
+/// What is wrong with an object is for those to find who ask for it.
+fn read(shared: &Shared, name: &ObjectName, object: &mut Vec<u8>) -> Option<Read> {
     shared.objects.get(name, object).ok()?;
     let tokens = block::inspect(object).ok()?.tokens;
     let block = block::Block {
@@ -80,5 +86,5 @@ fn read(shared: &Shared, name: &ObjectName, object: &mut Vec<u8>) -> Option<(Vec
     block::decode(object, &block, &mut kv).ok()?;
     shared.state().stats.read_bytes += object.len() as u64;
     // The name is a hash of the tokens.
-    (name.parent.child(&tokens) == name.key).then_some((tokens, kv))
+    (name.parent.child(&tokens) == name.key).then_some(Read { tokens, kv })
 }
