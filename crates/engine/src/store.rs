@@ -102,6 +102,8 @@ pub(crate) const POLL_US: u64 = 1000;
 pub(crate) struct Stores {
     store: Box<dyn Store>,
     late: Option<Late>,
+    /// It has been said that it is slow.
+    told_slow: bool,
 }
 
 /// A unit that did not end in its step.
@@ -116,7 +118,11 @@ struct Late {
 
 impl Stores {
     pub(crate) fn new(store: Box<dyn Store>) -> Self {
-        Self { store, late: None }
+        Self {
+            store,
+            late: None,
+            told_slow: false,
+        }
     }
 
     pub(crate) fn lookup(&mut self, prompt: &[u32]) -> u32 {
@@ -207,6 +213,15 @@ impl Stores {
                 scheduler.io_done(late.unit_no, blocks, elapsed_us);
             }
             Transfer::Pending if now_us.saturating_sub(late.since_us) >= LATE_US => {
+                if !std::mem::replace(&mut self.told_slow, true) {
+                    let seconds = LATE_US / 1_000_000;
+                    let rest = if late.load {
+                        "prompts are"
+                    } else {
+                        "what it misses will be"
+                    };
+                    tracing::warn!("KV store: no answer for {seconds} s; {rest} computed instead");
+                }
                 self.abandon(scheduler);
             }
             Transfer::Pending => {}

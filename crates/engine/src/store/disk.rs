@@ -18,7 +18,7 @@ use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
 use super::key::{Key, ObjectName};
 use super::objects::{Held, Objects};
-use super::state::{Shared, StoreConfig, StoreStats, Trouble};
+use super::state::{Shared, StoreConfig, StoreStats};
 use super::{Span, Store, Transfer};
 
 /// So much may be copied and not yet written before saving is held up.
@@ -248,14 +248,8 @@ impl Store for DiskStore {
     }
 
     fn abandon(&mut self) {
-        match self.pending.take() {
-            Some(Pending::Load { results, .. }) => {
-                self.given_up = Some(results);
-                self.shared.state().tell(Trouble::Late, || {
-                    tracing::warn!("KV store: it does not answer; prompts are computed instead");
-                });
-            }
-            Some(Pending::Save { .. }) | None => {}
+        if let Some(Pending::Load { results, .. }) = self.pending.take() {
+            self.given_up = Some(results);
         }
     }
 

@@ -88,7 +88,6 @@ pub(super) enum Trouble {
     Denied,
     Gone,
     Writing,
-    Late,
 }
 
 impl Shared {
