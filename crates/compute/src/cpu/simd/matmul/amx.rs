@@ -18,6 +18,7 @@ use crate::cpu::pool::Strip;
 use crate::cpu::simd::tiles::Tiles;
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// Multiplies a packed group with all activation rows into `out`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -59,7 +60,8 @@ fn tile<L: Layout, const T: usize>(
     out: &mut Strip<'_>,
 ) {
     let mut acc = [_mm512_setzero_ps(); T];
-    let mut sums = [const { Sums([[0; 16]; TILE_ROWS]) }; 2 * DEPTH];
+    // Zeroing them would take longer than the tiles need.
+    let mut sums = [const { MaybeUninit::<Sums>::uninit() }; 2 * DEPTH];
     let spans = input.spans;
     let mut multiplied = 0;
     for first in (0..spans).step_by(DEPTH) {
@@ -75,7 +77,9 @@ fn tile<L: Layout, const T: usize>(
         }
         let mut span = first;
         while span < spans.min(first + DEPTH) {
-            add_span::<L, T>(span, panel, input, &sums[span % (2 * DEPTH)], &mut acc);
+            // SAFETY: `multiply` has written this span's sums.
+            let sums = unsafe { sums[span % (2 * DEPTH)].assume_init_ref() };
+            add_span::<L, T>(span, panel, input, sums, &mut acc);
             span += 1;
         }
     }
@@ -87,7 +91,12 @@ fn tile<L: Layout, const T: usize>(
 /// The integer sums of a span.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn multiply<L: Layout>(span: usize, panel: &Panel, input: &Input<'_>, sums: &mut Sums) {
+fn multiply<L: Layout>(
+    span: usize,
+    panel: &Panel,
+    input: &Input<'_>,
+    sums: &mut MaybeUninit<Sums>,
+) {
     let quads = QUADS / L::SPANS;
     let weights: &[Line] = &panel.quants[span * quads..][..quads];
     let block = span / L::SPANS;
