@@ -265,7 +265,12 @@ pub(crate) fn matmul(
         scratch.split.split((pool, isa), x, n);
     }
     if scratch.panels.len() < pool.threads() {
-        scratch.panels.resize_with(pool.threads(), Mutex::default);
+        scratch.panels.resize_with(pool.threads(), || {
+            Mutex::new(Panel {
+                ahead: pool.threads(),
+                ..Panel::default()
+            })
+        });
     }
     let Scratch {
         activations,

@@ -30,6 +30,8 @@ pub(crate) struct Panel {
     pub(crate) mins: Vec<Floats>,
     /// For formats without a packed kernel, instead of the others.
     pub(crate) stored: StoredPanel,
+    /// How many groups after the one in hand the thread's next one probably is: as many as there are threads.
+    pub(crate) ahead: usize,
 }
 
 impl Panel {

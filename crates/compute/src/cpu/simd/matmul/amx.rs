@@ -11,7 +11,7 @@
 //! `cargo run --release -p andante-compute --example matmul -- 1 amx`, on an idle machine.
 
 use super::avx512::{floats, store, unpack};
-use super::input::Input;
+use super::input::{Input, prefetch_next};
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{Activations, BLOCK, Group, Line, Panel, QUADS, TILE_ROWS};
 use crate::cpu::pool::Strip;
@@ -29,7 +29,9 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
     let _tiles = unsafe { Tiles::configure(&[sums, sums, values, values, weights, weights]) };
     for_layout!(group.kind, L => {
         unpack::<L, true>(group, panel);
-        for first in (0..x.rows()).step_by(TILE_ROWS) {
+        let parts = x.rows().div_ceil(TILE_ROWS);
+        for (part, first) in (0..x.rows()).step_by(TILE_ROWS).enumerate() {
+            prefetch_next(group, panel.ahead, (part, parts));
             let count = TILE_ROWS.min(x.rows() - first);
             // The rows after the last exist, and what comes of them is not stored.
             let input = Input::new(group.kind, x, first, TILE_ROWS);

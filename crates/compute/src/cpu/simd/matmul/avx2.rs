@@ -14,7 +14,7 @@
 //! MXFP4 87, Q3_K 85, Q6_K 82, Q2_K 73; Q8_0 65, IQ4_NL 66. To repeat: `cargo run --release -p andante-compute
 //! --example matmul -- 1 avx2`, on an idle machine.
 
-use super::input::{Input, prefetch, prefetch_block};
+use super::input::{Input, prefetch, prefetch_block, prefetch_next};
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
     Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Pairs, Panel, Piece, QUADS, Quants,
@@ -38,7 +38,9 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
         rows => for_layout!(group.kind, L => {
             unpack::<L>(group, panel);
             let quants = panel.quants_of(group);
-            for first in (0..rows).step_by(TILE) {
+            let parts = rows.div_ceil(TILE);
+            for (part, first) in (0..rows).step_by(TILE).enumerate() {
+                prefetch_next(group, panel.ahead, (part, parts));
                 let count = TILE.min(rows - first);
                 let input = Input::new(group.kind, x, first, count);
                 match count {

@@ -10,7 +10,7 @@
 //! Q6_K 148, Q3_K 145, Q2_K 139. To repeat: `cargo run --release -p andante-compute --example matmul -- 1 avx512`, on an idle
 //! machine.
 
-use super::input::{Input, prefetch, prefetch_block};
+use super::input::{Input, prefetch, prefetch_block, prefetch_next};
 use super::layout::{Layout, for_layout};
 use crate::cpu::matmul::{
     Activations, BLOCK, DenseGroup, Floats, Group, Lanes, Line, Pairs, Panel, Piece, QUADS,
@@ -43,7 +43,9 @@ pub(super) fn packed(group: &Group<'_>, x: &Activations, panel: &mut Panel, out:
 fn tiles(group: &Group<'_>, x: &Activations, panel: &Panel, out: &mut Strip<'_>) {
     let (quants, scales) = (panel.quants_of(group), group.kind.scales);
     let mut first = 0;
+    let parts = x.rows().div_ceil(TILE);
     while first < x.rows() {
+        prefetch_next(group, panel.ahead, (first / TILE, parts));
         let rows = TILE.min(x.rows() - first);
         let input = Input::new(group.kind, x, first, rows);
         macro_rules! tile_of {

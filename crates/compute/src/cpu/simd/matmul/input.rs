@@ -27,6 +27,22 @@ pub(super) fn prefetch<T>(weights: &[T], bytes: usize) {
     }
 }
 
+/// Asks for a part, of `parts`, of the group that this thread will probably take after `group`, while it has the arithmetic of
+/// many rows to do: `ahead` groups on.
+#[inline(always)]
+pub(super) fn prefetch_next(group: &Group<'_>, ahead: usize, (part, parts): (usize, usize)) {
+    let (quants, scales) = (group.quants, group.scales);
+    for (start, bytes) in [
+        (quants.as_ptr().cast::<u8>(), size_of_val(quants)),
+        (scales.as_ptr().cast(), size_of_val(scales)),
+    ] {
+        let lines = bytes.div_ceil(LINE);
+        for line in lines * part / parts..lines * (part + 1) / parts {
+            hint_far(start.wrapping_add(ahead * bytes + line * LINE));
+        }
+    }
+}
+
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -36,6 +52,25 @@ fn hint<T>(address: *const T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a hint that never faults; every x86-64 machine has it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
+
+/// [`hint`], as far as the second-level cache.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn hint_far<T>(address: *const T) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: as in `hint`.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn hint_far<T>(address: *const T) {
+    use std::arch::asm;
+    // SAFETY: a hint that never faults.
+    unsafe {
+        asm!("prfm pldl2keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
