@@ -1,3 +1,5 @@
+//! Answers keep their spelling, prompts keep their tokens, and memory is bounded.
+
 use andante_gguf::{GgufFile, GgufWriter};
 use andante_text::Special;
 

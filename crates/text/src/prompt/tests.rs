@@ -1,3 +1,5 @@
+//! Which tokens spell a prompt, and what is encoded behind them.
+
 use super::{Prompt, Spelling};
 use crate::Tokenizer;
 use crate::test_vocab::{BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, bpe, file};
