@@ -27,6 +27,11 @@ pub trait Backend: Send + 'static {
     /// The machine in words, for people: `cpu: 2 threads, avx512-vnni`.
     fn describe(&self) -> String;
 
+    /// Rows that products compute together, where a part of them costs nearly what all do; 1 where every row counts.
+    fn row_granule(&self) -> u32 {
+        1
+    }
+
     /// A buffer of zeros.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use andante_model::ModelInfo;
 use andante_sched::{Config, Mode, Profile, TenantId};
 
 use crate::error::EngineError;
@@ -135,10 +136,14 @@ impl EngineConfig {
     }
 
     /// What the scheduler is told: a place and the blocks of a whole context for every session.
-    pub(crate) fn scheduler(&self, trained: u32, block_tokens: u32) -> Result<Config, EngineError> {
+    pub(crate) fn scheduler(
+        &self,
+        info: &ModelInfo,
+        block_tokens: u32,
+    ) -> Result<Config, EngineError> {
         let blocks = |tokens: u32| u64::from(tokens.div_ceil(block_tokens));
-        let blocks =
-            u64::from(self.sessions) * blocks(self.context_of(trained)) + blocks(self.cache_tokens);
+        let blocks = u64::from(self.sessions) * blocks(self.context_of(info.context))
+            + blocks(self.cache_tokens);
         // Slot numbers are `u32` too.
         let slots = blocks * u64::from(block_tokens);
         if u32::try_from(slots).is_err() {
@@ -164,6 +169,7 @@ impl EngineConfig {
                 .min(self.prefill_chunk)
                 .min(contended),
             q_max: self.prefill_chunk,
+            row_granule: info.row_granule,
             tenant_slots: self.tenant_sessions.unwrap_or(u32::MAX),
             tenant_weights: self.tenant_weights.clone(),
             ..usual

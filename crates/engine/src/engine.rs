@@ -109,7 +109,7 @@ impl Engine {
         config.check()?;
         let info = model.info().clone();
         let layout = model.kv_layout();
-        let scheduler = Scheduler::new(config.scheduler(info.context, layout.block_tokens)?);
+        let scheduler = Scheduler::new(config.scheduler(&info, layout.block_tokens)?);
         model.reserve(Limits {
             blocks: scheduler.config().blocks,
             batch_tokens: scheduler.config().slots + scheduler.config().q_max,

@@ -58,6 +58,7 @@ impl FakeModel {
                 weight_bytes: 1,
                 backend: "none".into(),
                 kv_format: "tokens".into(),
+                row_granule: 1,
             },
             block_tokens: 16,
             batch_tokens: 0,

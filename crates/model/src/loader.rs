@@ -44,6 +44,7 @@ pub fn load<B: Backend>(
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
         kv_format: backend.kv_format(&spec.kv_shape()),
+        row_granule: backend.row_granule(),
     };
     Ok(Box::new(Decoder::new(
         spec,

@@ -91,6 +91,8 @@ pub struct ModelInfo {
     pub backend: String,
     /// How the backend stores keys and values: `f16 pairs, avx512-vnni+amx`.
     pub kv_format: String,
+    /// Rows of a batch that the backend computes together: see `Backend::row_granule`.
+    pub row_granule: u32,
 }
 
 /// The shape of KV memory as the scheduler sees it.

@@ -53,6 +53,9 @@ pub struct Config {
     /// Most prefill tokens in one step while somebody is decoding, whatever the time budget allows. `u32::MAX`: no limit
     /// but `q_max`.
     pub q_max_contended: u32,
+    /// Rows that the machine computes together: a step of more than a few times as many has a whole number of them where
+    /// prompts go on after it, since a part costs nearly what a whole one does. 1: any number is as good.
+    pub row_granule: u32,
     /// η, permille: a forced chunk is at least so long that this part of its time is spent per token rather than on
     /// the step's fixed cost. 0 leaves `q_min` as the only floor.
     pub efficiency_permille: u32,
@@ -95,6 +98,7 @@ impl Config {
             q_min: 16,
             q_max: 2048,
             q_max_contended: u32::MAX,
+            row_granule: 1,
             efficiency_permille: 0,
             oldest_permille: 250,
             prefill_share_permille: None,
@@ -169,6 +173,9 @@ impl fmt::Display for Config {
                 ", at most {} tokens beside answers",
                 self.q_max_contended
             )?;
+        }
+        if self.row_granule > 1 {
+            write!(f, ", rows by {}", self.row_granule)?;
         }
         match self.prefill_share_permille {
             Some(share) => write!(f, ", decode share {} %", (1000 - share.min(1000)) / 10)?,

@@ -8,8 +8,8 @@
 //! ```text
 //! file    "ANDSCHED", a version byte (2), the configuration, a check, then entries
 //! config  slots blocks block_tokens max_queue t_stall_us stall_auto t_idle_us q_min q_max q_max_contended
-//!         efficiency_permille oldest_permille prefill_share_permille? wait_us mode tenant_slots
-//!         [tenant weight]* save_blocks load_cost save_cost cost fixed_cost
+//!         row_granule efficiency_permille oldest_permille prefill_share_permille? wait_us mode
+//!         tenant_slots [tenant weight]* save_blocks load_cost save_cost cost fixed_cost
 //!         mode: 0 mix, 1 hand-off; load_cost, save_cost: unit block; cost: decode prefill mixed token attend context row
 //!         (2⁻²⁰ µs, signed)
 //! check   4 bytes, little-endian: 32-bit FNV-1a of all bytes before it

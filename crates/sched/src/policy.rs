@@ -82,6 +82,7 @@ pub(crate) struct Policy {
     t_idle_us: i64,
     most_contended: u32,
     oldest_permille: u32,
+    row_granule: u32,
     share_permille: Option<u32>,
     may_wait: bool,
     save_blocks: u32,
@@ -109,6 +110,7 @@ impl Policy {
             t_idle_us: budget(config.t_idle_us),
             most_contended: config.q_max_contended.max(1),
             oldest_permille: config.oldest_permille.min(1000),
+            row_granule: config.row_granule.max(1),
             share_permille: config.prefill_share_permille.map(|share| share.min(999)),
             may_wait: config.wait_us > 0,
             save_blocks: config.save_blocks,
@@ -308,9 +310,15 @@ impl Policy {
         }
     }
 
+    /// What of the prompts fits `room`, in whole granules of rows.
+    fn allocate(&mut self, view: View<'_>, regime: Regime, room: Fixed) {
+        self.share(view, regime, room);
+        self.round(view, regime);
+    }
+
     /// Shares `room` between the shortest prompt and the oldest of the flow whose turn it is, then gives what they leave to
     /// the rest, flow by flow and shortest first.
-    fn allocate(&mut self, view: View<'_>, regime: Regime, room: Fixed) {
+    fn share(&mut self, view: View<'_>, regime: Regime, room: Fixed) {
         self.spare = room;
         if room <= 0 {
             return;
@@ -352,6 +360,44 @@ impl Policy {
         }
         self.spare = left.room + kept;
         self.order = order;
+    }
+
+    /// Takes the tokens back that would make a part of a [`Config::row_granule`], where the step has several whole ones and
+    /// does more in its time without: from the largest range that does not end its prompt.
+    fn round(&mut self, view: View<'_>, regime: Regime) {
+        const FEW: u32 = 4;
+        let ready = match regime {
+            Regime::Mixed => view.ready,
+            Regime::Prefill | Regime::Decode => Shape::default(),
+        };
+        // A step's tokens are counted in 32 bits.
+        let tokens: u32 = self.parts.iter().map(|part| part.tokens).sum();
+        let rows = tokens.saturating_add(ready.rows);
+        let excess = rows % self.row_granule;
+        if excess == 0 || rows < FEW * self.row_granule {
+            return;
+        }
+        let model = view.estimate.model();
+        let step_us = model.regime_us(regime, self.shape(view, ready));
+        let goes_on = |part: &&mut Part| part.tokens < view.prompts[part.prompt].remaining;
+        let floor = self.floor(view, regime).tokens;
+        let parts = self.parts.iter_mut().filter(goes_on);
+        let Some(part) = parts.max_by_key(|part| part.tokens) else {
+            return;
+        };
+        if part.tokens <= excess || tokens - excess < floor {
+            return;
+        }
+        let end = view.prompts[part.prompt].start + part.tokens - excess;
+        let gained = model.range(end, excess);
+        // The costs are of rows in whole granules; the rows that are lacking cost as much as if they were there.
+        let lacking = i128::from(model.token) * i128::from(self.row_granule - excess);
+        let now = i128::from(fixed(step_us)) + lacking;
+        let then = i128::from(fixed(step_us) - gained);
+        if i128::from(tokens - excess) * now > i128::from(tokens) * then {
+            part.tokens -= excess;
+            self.spare += gained;
+        }
     }
 
     /// What of `room` prompts leave for saving, so that they do not push out of memory what was never saved: a sixteenth

@@ -3,7 +3,7 @@
 use super::attention::Attention;
 use super::experts::{Experts, Projection};
 use super::kv::{self, Blocks, Storage, with_blocks};
-use super::matmul::{self, Matrix, WeightForm};
+use super::matmul::{self, Matrix, TILE_ROWS, WeightForm};
 use super::pool::{Pool, Runs, TOGETHER};
 use super::simd::attention::Element;
 use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Rotate, Scale};
@@ -38,6 +38,14 @@ impl Backend for CpuBackend {
             WeightForm::Reference => ", reference arithmetic",
         };
         format!("cpu: {threads} thread{plural}, {}{weights}", self.isa)
+    }
+
+    fn row_granule(&self) -> u32 {
+        if self.isa.has_tiles() {
+            TILE_ROWS as u32
+        } else {
+            1
+        }
     }
 
     fn buffer(&mut self, max_rows: usize, width: usize) -> Result<CpuBuffer, ComputeError> {

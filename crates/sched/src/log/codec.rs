@@ -313,6 +313,7 @@ fields!(Config {
     q_min,
     q_max,
     q_max_contended,
+    row_granule,
     efficiency_permille,
     oldest_permille,
     prefill_share_permille,

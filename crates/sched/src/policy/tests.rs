@@ -102,6 +102,29 @@ fn all_decoders_run_and_prompts_get_what_is_left() {
 }
 
 #[test]
+fn a_step_has_whole_granules_of_rows_where_prompts_go_on() {
+    let by = |row_granule| {
+        Bench::new(&Config {
+            row_granule,
+            ..config(Mode::Mix)
+        })
+    };
+    let mut bench = by(9);
+    // 35 tokens fit beside 3 rows: 38 rows, 2 over whole granules.
+    assert_eq!(bench.decide(&[100], 3, 3), (DECODE, vec![33]));
+    assert_eq!(bench.policy.spare, bench.estimate.model().range(33, 2));
+    // The end of a prompt is not put off.
+    assert_eq!(bench.decide(&[35], 3, 3), (DECODE, vec![35]));
+    let (_, tokens) = bench.decide(&[10, 100], 3, 3);
+    assert_eq!((tokens[0], (tokens[0] + tokens[1] + 3) % 9), (10, 0));
+    assert_eq!(bench.decide(&[1000], 0, 0), (PREFILL, vec![189]));
+    // Most of a granule is worth more than the time it takes, and few rows are worth more than whole granules.
+    for granule in [8, 12] {
+        assert_eq!(by(granule).decide(&[100], 3, 3), (DECODE, vec![35]));
+    }
+}
+
+#[test]
 fn after_a_prefill_turn_the_decoders_are_owed_one() {
     let mut bench = Bench::new(&config(Mode::HandOff));
     assert_eq!(bench.decide(&[500], 1, 1), (PREFILL, vec![40]));
