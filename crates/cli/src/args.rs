@@ -102,7 +102,7 @@ pub(crate) enum Weights {
 pub(crate) enum KvType {
     /// 16 bits, exact to 11
     F16,
-    /// 16 bits, exact to 8, fastest where the processor has AMX tiles
+    /// 16 bits, exact to 8
     Bf16,
     /// 8.5 bits: 8 of each value, a scale for 32
     #[value(name = "q8_0")]

@@ -113,7 +113,12 @@ impl Experts<'_> {
         scratch.group(self.spec);
         scratch
             .threads
-            .resize_with(pool.threads().max(scratch.threads.len()), Mutex::default);
+            .resize_with(pool.threads().max(scratch.threads.len()), || {
+                Mutex::new(Work {
+                    panel: Panel::of_thread(pool.threads()),
+                    ..Work::default()
+                })
+            });
         self.gather(pool, scratch, x);
         self.gate_and_up(pool, scratch);
         self.down(pool, scratch);

@@ -266,10 +266,7 @@ pub(crate) fn matmul(
     }
     if scratch.panels.len() < pool.threads() {
         scratch.panels.resize_with(pool.threads(), || {
-            Mutex::new(Panel {
-                ahead: pool.threads(),
-                ..Panel::default()
-            })
+            Mutex::new(Panel::of_thread(pool.threads()))
         });
     }
     let Scratch {

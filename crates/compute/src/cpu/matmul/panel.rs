@@ -35,6 +35,14 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
+    /// For one of so many threads that take groups in turn.
+    pub(crate) fn of_thread(threads: usize) -> Self {
+        Self {
+            ahead: threads,
+            ..Self::default()
+        }
+    }
+
     /// Makes room for a group; what is in it is for the caller to overwrite.
     pub(crate) fn resize(&mut self, group: &Group<'_>) {
         self.quants.resize(group.blocks * QUADS, Line([0; 64]));

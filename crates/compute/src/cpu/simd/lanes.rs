@@ -329,6 +329,32 @@ impl Lanes for Portable {
     }
 }
 
+/// Methods that are one expression of intrinsics.
+macro_rules! lanes {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $type),*) -> $result {
+                // SAFETY: `self` proves that the machine has the instructions.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Methods that touch memory.
+macro_rules! lanes_memory {
+    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
+                // SAFETY: `self` proves that the machine has the instructions; the memory is the caller's promise.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]

@@ -16,32 +16,6 @@ pub(super) fn run_neon<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Neon(()))
 }
 
-/// Methods that are one expression of intrinsics.
-macro_rules! lanes {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {
-        $(
-            #[inline(always)]
-            fn $name(self, $($arg: $type),*) -> $result {
-                // SAFETY: `self` proves that the machine has the instructions.
-                unsafe { $body }
-            }
-        )*
-    };
-}
-
-/// Methods that touch memory.
-macro_rules! lanes_memory {
-    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? = $body:expr;)*) => {
-        $(
-            #[inline(always)]
-            unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
-                // SAFETY: `self` proves that the machine has the instructions; the memory is the caller's promise.
-                unsafe { $body }
-            }
-        )*
-    };
-}
-
 impl Lanes for Neon {
     type V = float32x4_t;
     const N: usize = 4;

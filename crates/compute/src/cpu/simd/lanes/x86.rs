@@ -23,32 +23,6 @@ pub(super) fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
-/// Methods that are one expression of intrinsics.
-macro_rules! lanes {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {
-        $(
-            #[inline(always)]
-            fn $name(self, $($arg: $type),*) -> $result {
-                // SAFETY: `self` proves that the machine has the instructions.
-                unsafe { $body }
-            }
-        )*
-    };
-}
-
-/// Methods that touch memory.
-macro_rules! lanes_memory {
-    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? = $body:expr;)*) => {
-        $(
-            #[inline(always)]
-            unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
-                // SAFETY: `self` proves that the machine has the instructions; the memory is the caller's promise.
-                unsafe { $body }
-            }
-        )*
-    };
-}
-
 impl Lanes for Avx2 {
     type V = __m256;
     const N: usize = 8;

@@ -5,8 +5,8 @@
 //! Each element is summed in `f32` over the blocks in ascending order, the low parts of a block before the high ones,
 //! whatever the other rows are.
 //!
-//! **What bounds it.** Up to sixteen rows: reading the weights, which are asked for two blocks ahead: one row reads 16 GB/s on
-//! one thread of a Sapphire Rapids Xeon where without that it reads 10 to 13. Many rows: two products in tiles for each of
+//! **What bounds it.** Up to sixteen rows: reading the weights, which are asked for two blocks ahead: one row read 14 to
+//! 16 GB/s in most runs on one thread of a Sapphire Rapids Xeon that others used too, 8 to 13 without. Many rows: two products in tiles for each of
 //! `f32`, at 16 cycles for 8192, so 1050 GMAC/s at 4.1 GHz at the most, and reading activations and weights from the second-level cache
 //! beside them. Measured on a machine that others used too: 512 x 512 weights by 512 rows 390 GMAC/s, 2048 x 2048 weights
 //! 260 to 390; `f32` vectors reach 75 and 46. To repeat:

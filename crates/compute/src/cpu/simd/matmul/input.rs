@@ -3,8 +3,8 @@
 use super::layout::Layout;
 use crate::cpu::matmul::{Activations, BLOCK, Group, Kind, QUADS, Quants, SUPER};
 
-/// How many bytes before their use weights are asked for. The processor's own guesses end at a page; with these one row
-/// of Q4_0, Q4_K or BF16 read memory some 20 to 40 % faster on one thread of a Sapphire Rapids Xeon that others used too.
+/// How many bytes before their use weights are asked for. The processor's own guesses end at a page; with these two
+/// threads of a Sapphire Rapids Xeon generated from a 1B Q4_0 file at 93 % of the bandwidth of a plain sum instead of 66 %.
 const AHEAD: usize = 4096;
 
 /// Asks for what a kernel of few rows will need some time after `block`.

@@ -8,7 +8,7 @@
 //! **What bounds it.** One row: reading the packed weights. Many rows: for a block of 32 columns of four rows, 8 `sdot` and
 //! three or four floating-point steps. Checked under emulation; unmeasured.
 
-use super::input::{Input, prefetch, prefetch_block};
+use super::input::{Input, prefetch, prefetch_block, prefetch_next};
 use super::layout::{Layout, for_layout};
 use crate::cpu::isa::Isa;
 use crate::cpu::matmul::{
@@ -63,7 +63,9 @@ fn multiply<L: Layout, const DOT: bool>(
     let panel = &*panel;
     let quads = |block, quarter| panel_quads(panel, block, quarter);
     let scales = |block, quarter| panel_scales::<L>(panel, block, quarter);
-    for first in (0..x.rows()).step_by(TILE) {
+    let parts = x.rows().div_ceil(TILE);
+    for (part, first) in (0..x.rows()).step_by(TILE).enumerate() {
+        prefetch_next(group, panel.ahead, (part, parts));
         tile_of::<L, DOT>((group.kind, x), first, out, quads, scales);
     }
 }
