@@ -9,6 +9,7 @@
 //! or answer: in the middle of a text the rest would be encoded differently than with what is before it, and the same prompt
 //! would give other tokens from one time to the next.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use andante_text::{Prompt, Spelling, Tokenizer};
@@ -17,12 +18,14 @@ use andante_text::{Prompt, Spelling, Tokenizer};
 const PIECE: usize = 32;
 /// Nodes that are kept: two million tokens, in some 15 MB.
 const MOST_NODES: usize = 1 << 16;
+/// Requests that wait for the next text to be encoded; where prompts come as tokens, it never does.
+const MOST_ENDED: usize = 64;
 
 /// What has been said to this engine, and by it.
 #[derive(Debug, Default)]
 pub(crate) struct Spellings {
     /// What has ended and is not yet in the trie: the engine's thread puts it here and goes on.
-    ended: Mutex<Vec<Spelt>>,
+    ended: Mutex<VecDeque<Spelt>>,
     trie: Mutex<Trie>,
 }
 
@@ -36,7 +39,11 @@ pub(crate) struct Spelt {
 impl Spellings {
     /// Remembers a request.
     pub(crate) fn note(&self, said: Spelt) {
-        lock(&self.ended).push(said);
+        let mut ended = lock(&self.ended);
+        if ended.len() == MOST_ENDED {
+            ended.pop_front();
+        }
+        ended.push_back(said);
     }
 
     /// The tokens of a prompt: those that said its beginning before, if they are others than its own, and its own.

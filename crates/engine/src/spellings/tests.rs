@@ -148,6 +148,19 @@ fn dropped_reasoning_costs_only_what_follows_it() {
 }
 
 #[test]
+fn what_nobody_asks_for_does_not_pile_up() {
+    let spellings = Spellings::default();
+    for token in 0..1000 {
+        spellings.note(Spelt {
+            prompt: [token].into(),
+            answer: Vec::new(),
+        });
+    }
+    let ended = lock(&spellings.ended);
+    assert_eq!((ended.len(), ended[0].prompt[0]), (MOST_ENDED, 936));
+}
+
+#[test]
 fn text_that_spells_a_control_token_is_no_end_of_a_turn() {
     let (tokenizer, spellings) = (tokenizer(), Spellings::default());
     ask(&spellings, &tokenizer, &turns(&["aa", "bb"]), &[]);
