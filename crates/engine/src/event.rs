@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 
+use andante_text::Part;
+
 use crate::error::Failure;
 use crate::mailbox::{Command, Mailbox};
 use crate::places::Permit;
@@ -51,10 +53,20 @@ impl Event {
 /// A piece of the answer: whole characters, possibly of several tokens or (with log-probabilities) of none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Delta {
-    /// The text; what might still become a stop string is held back.
-    pub text: String,
-    /// One entry for each token of the text, when the request asked for them.
+    /// What the answer goes on with; what might still become a stop string is held back.
+    pub parts: Vec<Part>,
+    /// One entry for each token of the parts, when the request asked for them.
     pub logprobs: Vec<TokenLogprob>,
+}
+
+impl Delta {
+    /// The pieces of text for the user.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
 }
 
 /// The log-probability of a chosen token under the model's distribution, before penalties, filters and temperature.
@@ -98,6 +110,8 @@ pub struct Usage {
     pub cached_tokens: u32,
     /// Tokens generated, an end-of-generation token included.
     pub completion_tokens: u32,
+    /// How many of them were reasoning.
+    pub reasoning_tokens: u32,
 }
 
 /// Where the time of one request went, in microseconds; the time to first token is `queued_us + prefill_us`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use andante_sched::Outcome;
-use andante_text::{OutputStream, Tokenizer};
+use andante_text::{OutputStream, Part, Tokenizer};
 
 use crate::config::EngineConfig;
 use crate::error::Failure;
@@ -182,7 +182,7 @@ impl Generation {
         if !output.text.is_empty() {
             let logprobs = std::mem::take(&mut self.logprobs);
             self.delta = Some(Delta {
-                text: output.text,
+                parts: vec![Part::Text(output.text)],
                 logprobs,
             });
         }
@@ -204,7 +204,9 @@ impl Generation {
         let text = self.output.finish();
         if !text.is_empty() || !self.logprobs.is_empty() {
             let delta = self.delta.get_or_insert_default();
-            delta.text.push_str(&text);
+            if !text.is_empty() {
+                Part::Text(text).append_to(&mut delta.parts);
+            }
             delta.logprobs.append(&mut self.logprobs);
         }
         self.end = Some(Ok(reason));

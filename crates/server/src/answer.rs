@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use andante_engine::{Delta, EngineHandle, Event, EventStream, FinishReason, TokenLogprob, Usage};
+use andante_text::Part;
 use futures_core::Stream;
 
 use crate::error::ApiError;
@@ -34,9 +35,20 @@ pub(crate) enum Progress {
 
 /// A whole choice.
 pub(crate) struct Choice {
-    pub(crate) text: String,
+    pub(crate) parts: Vec<Part>,
     pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) reason: FinishReason,
+}
+
+impl Choice {
+    /// All the text for the user.
+    pub(crate) fn text(&self) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => Some(text.clone()),
+            _ => None,
+        };
+        self.parts.iter().filter_map(text).collect()
+    }
 }
 
 impl Answer {
@@ -80,7 +92,7 @@ impl Answer {
     pub(crate) async fn collect(mut self) -> Result<(Vec<Choice>, Usage), ApiError> {
         let mut choices: Vec<Choice> = (0..self.streams.len())
             .map(|_| Choice {
-                text: String::new(),
+                parts: Vec::new(),
                 logprobs: Vec::new(),
                 reason: FinishReason::Length,
             })
@@ -89,8 +101,11 @@ impl Answer {
             match poll_fn(|cx| self.poll_progress(cx)).await {
                 Progress::Started(_) => {}
                 Progress::Delta(choice, delta) => {
-                    choices[choice].text.push_str(&delta.text);
-                    choices[choice].logprobs.extend(delta.logprobs);
+                    let choice = &mut choices[choice];
+                    for part in delta.parts {
+                        part.append_to(&mut choice.parts);
+                    }
+                    choice.logprobs.extend(delta.logprobs);
                 }
                 Progress::Finished(choice, reason) => choices[choice].reason = reason,
                 Progress::Ended(usage) => return Ok((choices, usage)),
@@ -121,6 +136,7 @@ impl Answer {
 
     fn count(&mut self, choice: usize, usage: Usage) {
         self.usage.completion_tokens += usage.completion_tokens;
+        self.usage.reasoning_tokens += usage.reasoning_tokens;
         if choice.is_multiple_of(self.choices_per_prompt) {
             self.usage.prompt_tokens += usage.prompt_tokens;
             self.usage.cached_tokens += usage.cached_tokens;

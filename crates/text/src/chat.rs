@@ -3,16 +3,47 @@
 use serde_json::{Map, Value};
 
 /// What a chat template renders.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ChatRequest {
     /// The conversation, oldest message first.
     pub messages: Vec<Message>,
     /// Tool definitions as JSON, in the `{"type": "function", "function": {…}}` form that templates expect.
     pub tools: Vec<Value>,
+    /// Which tools the model may or must call.
+    pub tool_choice: ToolChoice,
+    /// Whether it may call several in one answer.
+    pub parallel_tool_calls: bool,
     /// Further template variables (`chat_template_kwargs`, for example `enable_thinking`).
     pub template_args: Map<String, Value>,
     /// Whether the prompt ends with the opening of the assistant's next message.
     pub add_generation_prompt: bool,
+}
+
+impl Default for ChatRequest {
+    fn default() -> Self {
+        Self {
+            messages: Vec::new(),
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: true,
+            template_args: Map::new(),
+            add_generation_prompt: false,
+        }
+    }
+}
+
+/// Which of the tools the model may or must call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// What it likes, or none.
+    #[default]
+    Auto,
+    /// None.
+    None,
+    /// At least one.
+    Required,
+    /// This one.
+    Named(String),
 }
 
 /// One message.

@@ -7,15 +7,17 @@
 mod chat;
 mod error;
 mod output;
+mod part;
 mod prompt;
 mod template;
 #[cfg(test)]
 mod test_vocab;
 mod tokenizer;
 
-pub use chat::{ChatRequest, Message, Role, ToolCall};
+pub use chat::{ChatRequest, Message, Role, ToolCall, ToolChoice};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
+pub use part::Part;
 pub use prompt::{Prompt, Spelling};
 pub use template::ChatTemplate;
 pub use tokenizer::{Special, Tokenizer};

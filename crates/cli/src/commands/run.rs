@@ -90,8 +90,10 @@ impl Talk<'_> {
                 Event::Token(delta) => {
                     first.get_or_insert_with(Instant::now);
                     tokens += 1;
-                    print(format_args!("{}", delta.text))?;
-                    answer += &delta.text;
+                    for text in delta.texts() {
+                        print(format_args!("{text}"))?;
+                        answer += text;
+                    }
                 }
                 Event::Failed(failure) => bail!("no answer: {failure}"),
                 Event::Started { .. } | Event::Finished { .. } => {}

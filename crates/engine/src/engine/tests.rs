@@ -183,7 +183,7 @@ impl Answer {
                 }
                 Event::Token(delta) => {
                     assert!(cached.is_some(), "a token before the start");
-                    text.push_str(&delta.text);
+                    text.extend(delta.texts());
                 }
                 end => {
                     assert_eq!(index, events.len() - 1, "an event after the end");
@@ -253,7 +253,8 @@ fn an_answer_is_the_models_and_counts_its_tokens() {
         Usage {
             prompt_tokens: 5,
             cached_tokens: 0,
-            completion_tokens: 10
+            completion_tokens: 10,
+            reasoning_tokens: 0,
         }
     );
     rig.assert_empty();
@@ -375,7 +376,8 @@ fn a_known_prefix_is_not_computed_again() {
         Usage {
             prompt_tokens: 100,
             cached_tokens: 96,
-            completion_tokens: 5
+            completion_tokens: 5,
+            reasoning_tokens: 0,
         }
     );
     assert_eq!(second.text, first.text);
@@ -488,7 +490,7 @@ fn logprobs_come_with_the_text_of_their_token() {
                 .iter()
                 .flat_map(|entry| entry.token.bytes.clone())
                 .collect();
-            deltas.push((delta.text, bytes));
+            deltas.push((delta.texts().collect(), bytes));
         }
     }
     let expected = [("a", "a"), ("é", "é"), ("STb", "STb")];

@@ -9,7 +9,7 @@ use crate::places::Places;
 
 fn text(text: &str) -> Event {
     Event::Token(Delta {
-        text: text.into(),
+        parts: vec![Part::Text(text.into())],
         logprobs: Vec::new(),
     })
 }

@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`. Source of the format: OpenAI's API reference, and what its clients were seen to need.
 
 use andante_engine::{Delta, FinishReason, TokenLogprob, TokenText, Usage};
-use andante_text::ChatRequest;
+use andante_text::{ChatRequest, ToolChoice};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -68,6 +68,8 @@ fn chat_request(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
     Ok(ChatRequest {
         messages: message::decode_all(&body.get("messages"))?,
         tools: tools(body)?,
+        tool_choice: ToolChoice::Auto,
+        parallel_tool_calls: true,
         template_args: template_args(body)?,
         add_generation_prompt: body.get("add_generation_prompt").bool()?.unwrap_or(true),
     })
@@ -232,7 +234,7 @@ impl Encode for ChatEncoder {
         let logprobs = self.logprobs(&delta.logprobs);
         let delta = ChunkDelta {
             role: None,
-            content: Some(delta.text),
+            content: Some(delta.texts().collect()),
         };
         self.push(
             frames,
@@ -277,7 +279,7 @@ impl Encode for ChatEncoder {
             finish_reason: finish_reason(&choice.reason),
             message: WholeMessage {
                 role: "assistant",
-                content: choice.text,
+                content: choice.text(),
                 refusal: None,
                 annotations: [],
             },

@@ -213,7 +213,7 @@ impl Encode for TextEncoder {
     }
 
     fn delta(&mut self, index: usize, delta: Delta, frames: &mut Frames) {
-        let mut choice = self.choice(index, delta.text);
+        let mut choice = self.choice(index, delta.texts().collect());
         let offset = self.choices[index].offset;
         (choice.logprobs, self.choices[index].offset) = self.logprobs(&delta.logprobs, offset);
         self.push(frames, choice);
@@ -237,7 +237,7 @@ impl Encode for TextEncoder {
 
     fn whole(&self, choices: Vec<Choice>, usage: Usage) -> impl Serialize {
         let choice = |(index, choice): (usize, Choice)| TextChoice {
-            text: self.choices[index].echo.clone() + &choice.text,
+            text: self.choices[index].echo.clone() + &choice.text(),
             index,
             logprobs: self.logprobs(&choice.logprobs, 0).0,
             finish_reason: Some(finish_reason(&choice.reason)),

@@ -79,9 +79,8 @@ impl From<Usage> for WireUsage {
             prompt_tokens_details: PromptTokensDetails {
                 cached_tokens: usage.cached_tokens,
             },
-            // Reasoning is not told apart from text yet.
             completion_tokens_details: CompletionTokensDetails {
-                reasoning_tokens: 0,
+                reasoning_tokens: usage.reasoning_tokens,
             },
         }
     }

@@ -111,6 +111,7 @@ impl From<Conversation> for ChatRequest {
             tools: conversation.tools,
             template_args: conversation.args,
             add_generation_prompt: conversation.add_generation_prompt,
+            ..ChatRequest::default()
         }
     }
 }
@@ -239,6 +240,7 @@ fn no_user_string_of_a_request_becomes_a_control_token() {
         ],
         template_args: Map::from_iter([("extra".to_owned(), json!({evil: evil}))]),
         add_generation_prompt: true,
+        ..ChatRequest::default()
     };
     let source = "<|im_start|>{{ messages | tojson }}{{ messages }}{{ tools | tojson(indent=2) }}{{ extra }}\
         {% for m in messages %}{{ m.content }}{{ m.name }}{{ m.reasoning_content }}{{ m.tool_call_id }}\
