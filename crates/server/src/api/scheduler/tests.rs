@@ -32,20 +32,7 @@ async fn the_schedulers_decisions_can_be_read() {
             .contains("4 sessions of 512 tokens")
     );
     assert_eq!(page["block_tokens"], 16);
-    let cost = &page["cost"];
-    for name in [
-        "decode_us",
-        "prefill_us",
-        "mixed_us",
-        "token_us",
-        "attend_us",
-        "context_us",
-        "row_us",
-    ] {
-        assert!(cost[name].as_f64().unwrap() >= 0.0, "{name}");
-    }
-    assert!(cost["decode_us"].as_f64().unwrap() > 0.0);
-    assert_eq!(cost["margin_permille"].as_array().unwrap().len(), 3);
+    check_cost(&page["cost"]);
     let stall = &page["stall"];
     assert_eq!(
         (&stall["asked_us"], &stall["auto"], &stall["in_force_us"]),
@@ -56,6 +43,7 @@ async fn the_schedulers_decisions_can_be_read() {
         (&Value::Null, &Value::Null)
     );
     assert_eq!(page["tenants"][0]["name"], "ann");
+    assert_eq!(page["tenants"][0]["weight"], 1.0);
     assert_eq!(page["requests"]["finished"], 1);
     let steps = page["recent"].as_array().unwrap();
     let parts: Vec<&Value> = steps
@@ -83,6 +71,23 @@ async fn the_schedulers_decisions_can_be_read() {
     }
     assert_eq!(page["counts"]["steps"], steps.len());
     assert_eq!(page["counts"]["violations"]["model"].as_u64(), Some(0));
+}
+
+/// Every coefficient, and a step that takes time.
+fn check_cost(cost: &Value) {
+    for name in [
+        "decode_us",
+        "prefill_us",
+        "mixed_us",
+        "token_us",
+        "attend_us",
+        "context_us",
+        "row_us",
+    ] {
+        assert!(cost[name].as_f64().unwrap() >= 0.0, "{name}");
+    }
+    assert!(cost["decode_us"].as_f64().unwrap() > 0.0);
+    assert_eq!(cost["margin_permille"].as_array().unwrap().len(), 3);
 }
 
 #[tokio::test]
