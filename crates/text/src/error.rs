@@ -50,6 +50,22 @@ pub enum TextError {
         /// The text of the merge.
         merge: String,
     },
+    /// The vocabulary has more tokens or longer ones than grammars can be compiled for.
+    #[error(
+        "answers in a given form are not possible with this model: its vocabulary is too large"
+    )]
+    Unconstrainable,
+    /// The form asked for an answer cannot be understood, enforced, or followed within the limits.
+    #[error("{message}{}", path.as_ref().map(|path| format!(" (in `{path}`)")).unwrap_or_default())]
+    Constraint {
+        /// What is wrong with it.
+        message: String,
+        /// Where in a schema, as a JSON pointer; `None` where that is nowhere in particular.
+        path: Option<String>,
+    },
+    /// No token may come next, and the answer must not end.
+    #[error("the form asked for the answer leaves no token that could come next")]
+    DeadEnd,
     /// The chat template does not parse, or failed while rendering.
     #[error("chat template{}: {message}", line.map(|n| format!(" line {n}")).unwrap_or_default())]
     Template {
@@ -58,4 +74,14 @@ pub enum TextError {
         /// What the template or its engine said.
         message: String,
     },
+}
+
+impl TextError {
+    /// What is wrong with a constraint, nowhere in particular.
+    pub(crate) fn constraint(message: impl Into<String>) -> Self {
+        Self::Constraint {
+            message: message.into(),
+            path: None,
+        }
+    }
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod chat;
+mod constraint;
 mod error;
 mod output;
 mod part;
@@ -15,6 +16,7 @@ mod test_vocab;
 mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall, ToolChoice};
+pub use constraint::{Constraint, ConstraintCompiler, Matcher};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
 pub use part::Part;

@@ -157,6 +157,11 @@ impl Tokenizer {
         self.vocab.kind(token) == TokenKind::Control
     }
 
+    /// What the token is for.
+    pub(crate) fn kind(&self, token: u32) -> TokenKind {
+        self.vocab.kind(token)
+    }
+
     /// Whether the token is said by its bytes: not structure, and not a stand-in for what the vocabulary cannot write.
     pub(crate) fn is_text(&self, token: u32) -> bool {
         matches!(
@@ -266,6 +271,12 @@ impl<'v> Encoder<'v> {
     pub(crate) fn token(&mut self, id: u32) {
         self.ids.push(id);
         self.first = true;
+    }
+
+    /// Appends one token in the middle of a text.
+    pub(crate) fn inside(&mut self, id: u32) {
+        self.ids.push(id);
+        self.first = false;
     }
 
     /// Appends the tokens of a text.
