@@ -4,7 +4,9 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use andante_engine::{Delta, EngineHandle, Event, EventStream, FinishReason, TokenLogprob, Usage};
+use andante_engine::{
+    Delta, EngineHandle, Event, EventStream, FinishReason, Timings, TokenLogprob, Usage,
+};
 use andante_text::Part;
 use futures_core::Stream;
 
@@ -17,20 +19,30 @@ pub(crate) struct Answer {
     engine: EngineHandle,
     /// Choices made from each prompt: their shared prompt counts once.
     choices_per_prompt: usize,
-    usage: Usage,
+    totals: Totals,
     /// Whose turn it is, so that a talkative choice keeps no other one waiting.
     turn: usize,
 }
 
 /// What happened, and to which choice.
 pub(crate) enum Progress {
-    Started(usize),
+    /// With the tokens of its prompt.
+    Started(usize, Usage),
     Delta(usize, Delta),
     Finished(usize, FinishReason),
     /// All choices have finished: the last event, unless `Failed` is.
-    Ended(Usage),
+    Ended(Totals),
     /// One choice failed, so the answer did: the last event.
     Failed(ApiError),
+}
+
+/// What an answer took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    /// The tokens of all choices; those of a prompt that several share count once.
+    pub(crate) usage: Usage,
+    /// Where the time of the choice that ended last went.
+    pub(crate) timings: Timings,
 }
 
 /// A whole choice.
@@ -61,7 +73,7 @@ impl Answer {
             engine,
             streams: streams.into_iter().map(Some).collect(),
             choices_per_prompt,
-            usage: Usage::default(),
+            totals: Totals::default(),
             turn: 0,
         }
     }
@@ -84,12 +96,12 @@ impl Answer {
         if running {
             Poll::Pending
         } else {
-            Poll::Ready(Progress::Ended(self.usage))
+            Poll::Ready(Progress::Ended(self.totals))
         }
     }
 
     /// Collects the whole answer.
-    pub(crate) async fn collect(mut self) -> Result<(Vec<Choice>, Usage), ApiError> {
+    pub(crate) async fn collect(mut self) -> Result<(Vec<Choice>, Totals), ApiError> {
         let mut choices: Vec<Choice> = (0..self.streams.len())
             .map(|_| Choice {
                 parts: Vec::new(),
@@ -99,7 +111,7 @@ impl Answer {
             .collect();
         loop {
             match poll_fn(|cx| self.poll_progress(cx)).await {
-                Progress::Started(_) => {}
+                Progress::Started(..) => {}
                 Progress::Delta(choice, delta) => {
                     let choice = &mut choices[choice];
                     for part in delta.parts {
@@ -108,7 +120,7 @@ impl Answer {
                     choice.logprobs.extend(delta.logprobs);
                 }
                 Progress::Finished(choice, reason) => choices[choice].reason = reason,
-                Progress::Ended(usage) => return Ok((choices, usage)),
+                Progress::Ended(totals) => return Ok((choices, totals)),
                 Progress::Failed(error) => return Err(error),
             }
         }
@@ -116,10 +128,25 @@ impl Answer {
 
     fn advance(&mut self, choice: usize, event: Option<Event>) -> Progress {
         match event {
-            Some(Event::Started { .. }) => Progress::Started(choice),
+            Some(Event::Started {
+                prompt_tokens,
+                cached_tokens,
+            }) => {
+                let prompt = Usage {
+                    prompt_tokens,
+                    cached_tokens,
+                    ..Usage::default()
+                };
+                Progress::Started(choice, prompt)
+            }
             Some(Event::Token(delta)) => Progress::Delta(choice, delta),
-            Some(Event::Finished { reason, usage, .. }) => {
+            Some(Event::Finished {
+                reason,
+                usage,
+                timings,
+            }) => {
                 self.streams[choice] = None;
+                self.totals.timings = timings;
                 self.count(choice, usage);
                 Progress::Finished(choice, reason)
             }
@@ -135,11 +162,12 @@ impl Answer {
     }
 
     fn count(&mut self, choice: usize, usage: Usage) {
-        self.usage.completion_tokens += usage.completion_tokens;
-        self.usage.reasoning_tokens += usage.reasoning_tokens;
+        let total = &mut self.totals.usage;
+        total.completion_tokens += usage.completion_tokens;
+        total.reasoning_tokens += usage.reasoning_tokens;
         if choice.is_multiple_of(self.choices_per_prompt) {
-            self.usage.prompt_tokens += usage.prompt_tokens;
-            self.usage.cached_tokens += usage.cached_tokens;
+            total.prompt_tokens += usage.prompt_tokens;
+            total.cached_tokens += usage.cached_tokens;
         }
     }
 }

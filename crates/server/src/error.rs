@@ -1,13 +1,19 @@
-//! What can go wrong with a request, and the one mapping of it to OpenAI's error envelope.
+//! What can go wrong with a request, and the one mapping of it to each API's status and envelope.
 //!
 //! Clients steer by these answers. They read the status, `code` and `Retry-After`, and they match words of the message:
 //! a text with "overloaded" in it is sent again, "maximum context length is" starts a compaction.
+//!
+//! A handler returns an [`ApiError`]; what surrounds all handlers knows the request's API and writes the envelope.
+
+mod envelope;
+
+use std::sync::Arc;
 
 use andante_engine::{EngineHandle, Failure, RequestError, SubmitError};
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+
+pub(crate) use envelope::Envelope;
 
 /// Everything that ends a request without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +38,13 @@ pub(crate) enum ApiError {
     NoMethod { method: String, path: String },
     #[error("the model `{id}` does not exist; this server has `{served}`")]
     NoModel { id: String, served: String },
+    /// The code tells what is missing: clients of a store act on it.
+    #[error("{what} with id '{id}' not found.")]
+    NoObjectStored { what: &'static str, id: String },
+    #[error("Previous response with id '{id}' not found.")]
+    NoPreviousResponse { id: String },
+    #[error("no valid API key was given; send it as `Authorization: Bearer` or `x-api-key`")]
+    NoKey,
     #[error("{}", refusal_text(.0))]
     Refused(#[from] RequestError),
     #[error("this asks for {choices} answers at once; the server has room for {room}")]
@@ -95,16 +108,21 @@ impl ApiError {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::Json(_) | Self::NoObject { .. } | Self::Field { .. } | Self::BodyCut => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Json(_)
+            | Self::NoObject { .. }
+            | Self::Field { .. }
+            | Self::NoPreviousResponse { .. }
+            | Self::BodyCut => StatusCode::BAD_REQUEST,
             Self::Refused(_) | Self::TooManyChoices { .. } | Self::Failed(Failure::TooLong) => {
                 StatusCode::BAD_REQUEST
             }
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::ContentEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::NoRoute { .. } | Self::NoModel { .. } => StatusCode::NOT_FOUND,
+            Self::NoRoute { .. } | Self::NoModel { .. } | Self::NoObjectStored { .. } => {
+                StatusCode::NOT_FOUND
+            }
+            Self::NoKey => StatusCode::UNAUTHORIZED,
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAdmitted(SubmitError::QueueFull { .. }) | Self::QueueTimeout { .. } => {
                 StatusCode::TOO_MANY_REQUESTS
@@ -120,40 +138,6 @@ impl ApiError {
         }
     }
 
-    /// OpenAI's `type`: some clients try again by this word, whatever the status.
-    fn kind(&self) -> &'static str {
-        match self.status() {
-            StatusCode::NOT_FOUND => "not_found_error",
-            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
-            StatusCode::SERVICE_UNAVAILABLE => "service_unavailable",
-            StatusCode::GATEWAY_TIMEOUT => "timeout_error",
-            StatusCode::INTERNAL_SERVER_ERROR => "server_error",
-            _ => "invalid_request_error",
-        }
-    }
-
-    fn code(&self) -> Option<&'static str> {
-        match self {
-            Self::Refused(RequestError::ContextLength { .. }) => Some("context_length_exceeded"),
-            Self::NoModel { .. } => Some("model_not_found"),
-            Self::BodyTooLarge { .. } => Some("request_too_large"),
-            Self::NotAdmitted(SubmitError::QueueFull { .. }) | Self::QueueTimeout { .. } => {
-                Some("rate_limit_exceeded")
-            }
-            _ => None,
-        }
-    }
-
-    fn param(&self) -> Option<&str> {
-        match self {
-            Self::Field { path, .. } => Some(path),
-            Self::Refused(RequestError::InvalidParameter { name, .. }) => Some(name),
-            Self::NoModel { .. } => Some("model"),
-            Self::TooManyChoices { .. } => Some("n"),
-            _ => None,
-        }
-    }
-
     fn retry_after_s(&self) -> Option<u32> {
         match self {
             Self::NotAdmitted(SubmitError::QueueFull { retry_after_s })
@@ -163,39 +147,27 @@ impl ApiError {
         }
     }
 
-    /// The envelope: a response's body, or the event that ends a stream.
-    pub(crate) fn envelope(&self) -> Value {
-        let mut error = json!({
-            "message": self.to_string(),
-            "type": self.kind(),
-            "param": self.param(),
-            "code": self.code(),
-        });
-        if let Self::Refused(RequestError::ContextLength {
-            prompt_tokens,
-            context,
-        }) = self
-        {
-            error["n_prompt_tokens"] = (*prompt_tokens).into();
-            error["n_ctx"] = (*context).into();
-        }
-        json!({ "error": error })
-    }
-}
-
-/// Rides on a response for the log: why it is not the answer that was asked for.
-#[derive(Clone)]
-pub(crate) struct Refusal(pub(crate) String);
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let mut response = (self.status(), Json(self.envelope())).into_response();
+    /// The response in an API's form: status, headers and envelope.
+    pub(crate) fn response(&self, envelope: Envelope, request_id: &str) -> Response {
+        let body = axum::Json(envelope.body(self, request_id));
+        let mut response = (envelope.status(self), body).into_response();
         if let Some(seconds) = self.retry_after_s() {
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        response.extensions_mut().insert(Refusal(self.to_string()));
+        response
+    }
+}
+
+/// Rides on a response whose envelope is still to be written: why it is not the answer that was asked for.
+#[derive(Clone)]
+pub(crate) struct Refusal(pub(crate) Arc<ApiError>);
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        response.extensions_mut().insert(Refusal(Arc::new(self)));
         response
     }
 }

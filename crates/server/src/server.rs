@@ -18,9 +18,12 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::api;
 use crate::config::ServerConfig;
-use crate::error::{ApiError, Refusal};
+use crate::error::{ApiError, Envelope, Refusal};
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+/// The longest request id that is taken over from a client.
+const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// The HTTP side of one engine. Clones share everything.
 #[derive(Clone)]
@@ -128,9 +131,9 @@ impl Server {
 fn cors() -> CorsLayer {
     CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(|origin, _| is_local(origin)))
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([REQUEST_ID, header::RETRY_AFTER])
+        .expose_headers([REQUEST_ID, ANTHROPIC_REQUEST_ID, header::RETRY_AFTER])
 }
 
 /// Whether an `Origin` is this machine under one of its own names, whatever the port.
@@ -147,17 +150,41 @@ pub(crate) fn unix_time_s() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Gives every answer an id and every refusal a log line. (Answers are logged by the engine.)
-async fn surround(State(server): State<Server>, request: Request, next: Next) -> Response {
-    let id = server.unique_id("req_");
+/// Gives every answer an id, every refusal its API's envelope and a log line. (Answers are logged by the engine.)
+async fn surround(State(server): State<Server>, mut request: Request, next: Next) -> Response {
+    let id = request_id(&server, request.headers());
+    // Handlers that write the id find it where a client would have put it.
+    request.headers_mut().insert(REQUEST_ID, id.clone());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
+    let envelope = Envelope::of(&path, request.headers());
     let mut response = next.run(request).await;
-    if let Some(Refusal(reason)) = response.extensions().get() {
-        let status = response.status().as_u16();
-        tracing::info!(id, %method, ?path, status, ?reason, "refused");
+    if let Some(Refusal(error)) = response.extensions_mut().remove() {
+        let id = id.to_str().unwrap_or_default();
+        let written = error.response(envelope, id);
+        let status = written.status().as_u16();
+        tracing::info!(id, %method, ?path, status, reason = ?error.to_string(), "refused");
+        // Headers of the first response stay: CORS, the methods allowed.
+        let (parts, body) = written.into_parts();
+        *response.status_mut() = parts.status;
+        *response.body_mut() = body;
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        response.headers_mut().extend(parts.headers);
     }
-    let id = HeaderValue::try_from(id).expect("an id is plain ASCII");
-    response.headers_mut().insert(REQUEST_ID, id);
+    response.headers_mut().insert(REQUEST_ID, id.clone());
+    if envelope == Envelope::Anthropic {
+        response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id);
+    }
     response
+}
+
+/// The id that the client or a proxy gave the request, or a new one.
+fn request_id(server: &Server, headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(REQUEST_ID).filter(|id| {
+        (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
+            && id.as_bytes().iter().all(u8::is_ascii_graphic)
+    });
+    given.cloned().unwrap_or_else(|| {
+        HeaderValue::try_from(server.unique_id("req_")).expect("an id is plain ASCII")
+    })
 }

@@ -1,4 +1,4 @@
-//! Server-sent events: an answer as a response body that is made as it is read.
+//! Streams: an answer as a response body that is made as it is read, in server-sent events or lines of JSON.
 //!
 //! The body *is* the work's owner: when hyper drops it because the client has gone, the event streams inside are
 //! dropped too, and that cancels the work. It is pulled, never pushed: a slow reader leaves the events in the engine's
@@ -22,34 +22,71 @@ use crate::api::Encode;
 /// Bytes gathered before a frame is handed on, when that many events are ready at once.
 const FRAME_BYTES: usize = 32 << 10;
 
-/// Event frames under construction.
+/// The content type of server-sent events.
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+/// The content type of lines of JSON.
+pub(crate) const JSON_LINES: &str = "application/x-ndjson";
+
+/// A piece of a stream under construction.
 #[derive(Default)]
 pub(crate) struct Frames(Vec<u8>);
 
 impl Frames {
-    /// Adds one event, `data: {…}`.
-    pub(crate) fn push(&mut self, event: &impl Serialize) {
+    /// Adds an event without a name, `data: {…}`.
+    pub(crate) fn push(&mut self, data: &impl Serialize) {
         self.0.extend_from_slice(b"data: ");
-        // serde_json writes no raw line breaks, so one line holds any event.
-        serde_json::to_writer(&mut self.0, event).expect("wire types are plain data");
+        self.json(data);
         self.0.extend_from_slice(b"\n\n");
     }
 
-    fn push_done(&mut self) {
+    /// Adds an event with its name: some clients go by the one, some by the `type` inside the data.
+    pub(crate) fn push_named(&mut self, name: &str, data: &impl Serialize) {
+        self.0.extend_from_slice(b"event: ");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b'\n');
+        self.push(data);
+    }
+
+    /// Adds a line of JSON.
+    pub(crate) fn push_line(&mut self, data: &impl Serialize) {
+        self.json(data);
+        self.0.push(b'\n');
+    }
+
+    /// OpenAI's mark of a stream's end.
+    pub(crate) fn push_done(&mut self) {
         self.0.extend_from_slice(b"data: [DONE]\n\n");
     }
 
-    fn push_comment(&mut self) {
+    /// What readers of server-sent events pass over.
+    pub(crate) fn push_comment(&mut self) {
         self.0.extend_from_slice(b": keep-alive\n\n");
+    }
+
+    fn json(&mut self, data: &impl Serialize) {
+        // serde_json writes no raw line breaks, so one line holds any value.
+        serde_json::to_writer(&mut self.0, data).expect("wire types are plain data");
+    }
+
+    /// What has been written so far.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("JSON is text")
     }
 }
 
 /// The response that streams `answer` as `encoder` writes it.
-pub(crate) fn response<E: Encode>(answer: Answer, encoder: E, keep_alive: Duration) -> Response {
+pub(crate) fn response<E: Encode>(
+    answer: Answer,
+    mut encoder: E,
+    keep_alive: Duration,
+) -> Response {
+    let mut frames = Frames::default();
+    encoder.opened(&mut frames);
     let body = EventBody {
         answer,
         encoder,
-        frames: Frames::default(),
+        frames,
         keep_alive,
         silence: Box::pin(tokio::time::sleep(keep_alive)),
         ended: false,
@@ -57,7 +94,7 @@ pub(crate) fn response<E: Encode>(answer: Answer, encoder: E, keep_alive: Durati
     let headers = [
         (
             header::CONTENT_TYPE,
-            HeaderValue::from_static("text/event-stream"),
+            HeaderValue::from_static(E::CONTENT_TYPE),
         ),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         // Proxies of the nginx kind would otherwise gather events into large buffers.
@@ -86,26 +123,26 @@ impl<E: Encode> EventBody<E> {
                 return;
             };
             match progress {
-                Progress::Started(choice) => self.encoder.started(choice, &mut self.frames),
+                Progress::Started(choice, prompt) => {
+                    self.encoder.started(choice, prompt, &mut self.frames);
+                }
                 Progress::Delta(choice, delta) => {
                     self.encoder.delta(choice, delta, &mut self.frames);
                 }
                 Progress::Finished(choice, reason) => {
                     self.encoder.finished(choice, reason, &mut self.frames);
                 }
-                Progress::Ended(usage) => self.end(|encoder, frames| encoder.usage(usage, frames)),
+                Progress::Ended(totals) => {
+                    self.encoder.ended(totals, &mut self.frames);
+                    self.ended = true;
+                }
                 Progress::Failed(error) => {
                     tracing::warn!(%error, "answer failed");
-                    self.end(|_, frames| frames.push(&error.envelope()));
+                    self.encoder.failed(&error, &mut self.frames);
+                    self.ended = true;
                 }
             }
         }
-    }
-
-    fn end(&mut self, last: impl FnOnce(&mut E, &mut Frames)) {
-        last(&mut self.encoder, &mut self.frames);
-        self.frames.push_done();
-        self.ended = true;
     }
 }
 
@@ -122,7 +159,7 @@ impl<E: Encode> Stream for EventBody<E> {
             if body.silence.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            body.frames.push_comment();
+            body.encoder.keep_alive(&mut body.frames);
         }
         body.silence
             .as_mut()

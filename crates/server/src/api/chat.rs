@@ -13,7 +13,7 @@ use super::sampling::{self, Delivery};
 use super::wire::{Stamp, finish_reason, finite, lossy};
 use super::{Encode, Job, message};
 use crate::Server;
-use crate::answer::Choice;
+use crate::answer::{Choice, Totals};
 use crate::config::MAX_TOP_LOGPROBS;
 use crate::error::ApiError;
 use crate::json::Field;
@@ -214,7 +214,7 @@ impl ChatEncoder {
 }
 
 impl Encode for ChatEncoder {
-    fn started(&mut self, index: usize, frames: &mut Frames) {
+    fn started(&mut self, index: usize, _prompt: Usage, frames: &mut Frames) {
         let delta = ChunkDelta {
             role: Some("assistant"),
             content: Some(String::new()),
@@ -261,18 +261,20 @@ impl Encode for ChatEncoder {
         );
     }
 
-    fn usage(&mut self, usage: Usage, frames: &mut Frames) {
+    fn ended(&mut self, totals: Totals, frames: &mut Frames) {
         // Never to those who did not ask: their code reads `choices[0]` of every chunk.
         if self.include_usage {
+            let usage = Some(totals.usage);
             frames.push(
                 &self
                     .stamp
-                    .completion::<ChunkChoice>(CHUNK, Vec::new(), Some(usage)),
+                    .completion::<ChunkChoice>(CHUNK, Vec::new(), usage),
             );
         }
+        frames.push_done();
     }
 
-    fn whole(&self, choices: Vec<Choice>, usage: Usage) -> impl Serialize {
+    fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize {
         let choice = |(index, choice): (usize, Choice)| WholeChoice {
             index,
             logprobs: self.logprobs(&choice.logprobs),
@@ -286,7 +288,7 @@ impl Encode for ChatEncoder {
         };
         let choices = choices.into_iter().enumerate().map(choice).collect();
         self.stamp
-            .completion("chat.completion", choices, Some(usage))
+            .completion("chat.completion", choices, Some(totals.usage))
     }
 }
 

@@ -12,7 +12,7 @@ use super::sampling::{self, Delivery};
 use super::wire::{Stamp, finish_reason, finite, lossy};
 use super::{Encode, Job};
 use crate::Server;
-use crate::answer::Choice;
+use crate::answer::{Choice, Totals};
 use crate::config::{MAX_CHOICES, MAX_TOP_LOGPROBS};
 use crate::error::ApiError;
 use crate::json::Field;
@@ -205,7 +205,7 @@ impl TextEncoder {
 }
 
 impl Encode for TextEncoder {
-    fn started(&mut self, index: usize, frames: &mut Frames) {
+    fn started(&mut self, index: usize, _prompt: Usage, frames: &mut Frames) {
         let echo = std::mem::take(&mut self.choices[index].echo);
         if !echo.is_empty() {
             self.push(frames, self.choice(index, echo));
@@ -225,17 +225,19 @@ impl Encode for TextEncoder {
         self.push(frames, choice);
     }
 
-    fn usage(&mut self, usage: Usage, frames: &mut Frames) {
+    fn ended(&mut self, totals: Totals, frames: &mut Frames) {
         if self.include_usage {
+            let usage = Some(totals.usage);
             frames.push(
                 &self
                     .stamp
-                    .completion::<TextChoice>(OBJECT, Vec::new(), Some(usage)),
+                    .completion::<TextChoice>(OBJECT, Vec::new(), usage),
             );
         }
+        frames.push_done();
     }
 
-    fn whole(&self, choices: Vec<Choice>, usage: Usage) -> impl Serialize {
+    fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize {
         let choice = |(index, choice): (usize, Choice)| TextChoice {
             text: self.choices[index].echo.clone() + &choice.text(),
             index,
@@ -243,7 +245,7 @@ impl Encode for TextEncoder {
             finish_reason: Some(finish_reason(&choice.reason)),
         };
         let choices = choices.into_iter().enumerate().map(choice).collect();
-        self.stamp.completion(OBJECT, choices, Some(usage))
+        self.stamp.completion(OBJECT, choices, Some(totals.usage))
     }
 }
 

@@ -20,9 +20,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Server;
-use crate::answer::{Answer, Choice};
+use crate::answer::{Answer, Choice, Totals};
 use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::error::{ApiError, Envelope};
 use crate::json::Field;
 use crate::sse::{self, Frames};
 
@@ -53,18 +53,32 @@ pub(crate) struct Job<E> {
     pub(crate) encoder: E,
 }
 
-/// How an API writes an answer.
+/// How an API writes an answer. All but `whole` is for streams.
 pub(crate) trait Encode: Send + Unpin + 'static {
-    /// A choice has begun. Streams only, as the next three.
-    fn started(&mut self, choice: usize, frames: &mut Frames);
-    /// A piece of a choice's text.
+    /// The content type of a stream.
+    const CONTENT_TYPE: &'static str = sse::EVENT_STREAM;
+
+    /// The request has been taken in. What is written here is the client's first byte.
+    fn opened(&mut self, _frames: &mut Frames) {}
+    /// A choice's prompt is computed; `prompt` counts its tokens.
+    fn started(&mut self, choice: usize, prompt: Usage, frames: &mut Frames);
+    /// A piece of a choice.
     fn delta(&mut self, choice: usize, delta: Delta, frames: &mut Frames);
     /// A choice is complete.
     fn finished(&mut self, choice: usize, reason: FinishReason, frames: &mut Frames);
-    /// All choices are complete.
-    fn usage(&mut self, usage: Usage, frames: &mut Frames);
+    /// All choices are complete: what is written here is the stream's end.
+    fn ended(&mut self, totals: Totals, frames: &mut Frames);
+    /// The answer has failed: what is written here is the stream's end.
+    fn failed(&mut self, error: &ApiError, frames: &mut Frames) {
+        frames.push(&Envelope::OpenAi.body(error, ""));
+        frames.push_done();
+    }
+    /// Nothing has happened for a while, and the client must not take that for a dead connection.
+    fn keep_alive(&mut self, frames: &mut Frames) {
+        frames.push_comment();
+    }
     /// The whole answer at once.
-    fn whole(&self, choices: Vec<Choice>, usage: Usage) -> impl Serialize;
+    fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize;
 }
 
 /// Answers a request that `decode` understands. All that can be refused is refused here, before the status line.
@@ -104,8 +118,9 @@ async fn answer<E: Encode>(
             server.config().keep_alive,
         ));
     }
-    let (choices, usage) = answer.collect().await?;
-    Ok(Json(job.encoder.whole(choices, usage)).into_response())
+    let mut encoder = job.encoder;
+    let (choices, totals) = answer.collect().await?;
+    Ok(Json(encoder.whole(choices, totals)).into_response())
 }
 
 async fn no_route(uri: Uri) -> ApiError {

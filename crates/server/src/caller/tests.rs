@@ -95,7 +95,8 @@ fn priorities_are_words_in_head_body_or_tier() {
 #[test]
 fn a_wrong_word_is_refused_by_the_name_of_its_place() {
     let refused = |headers: &[(&'static str, &'static str)], body: &Value| {
-        let error = identify(headers, body).expect_err("refused").envelope();
+        let error = identify(headers, body).expect_err("refused");
+        let error = crate::error::Envelope::OpenAi.body(&error, "");
         error["error"]["param"]
             .as_str()
             .unwrap_or_default()

@@ -1,11 +1,17 @@
 //! The envelope: what clients match is what they get.
 
 use axum::body::to_bytes;
+use serde_json::{Value, json};
 
 use super::*;
+use axum::http::HeaderMap;
 
 async fn answer(error: ApiError) -> (u16, Option<String>, Value) {
-    let response = error.into_response();
+    answer_as(Envelope::OpenAi, error).await
+}
+
+async fn answer_as(envelope: Envelope, error: ApiError) -> (u16, Option<String>, Value) {
+    let response = error.response(envelope, "req_1");
     let retry = response.headers().get(header::RETRY_AFTER);
     let retry = retry.map(|seconds| seconds.to_str().unwrap().to_owned());
     let status = response.status().as_u16();
@@ -130,4 +136,75 @@ async fn check(error: ApiError, status: u16, kind: &str) {
     assert_eq!(retry.is_some(), [429, 503].contains(&status), "{message}");
     assert_eq!(body["error"]["type"], kind, "{message}");
     assert_eq!(body["error"]["message"], message);
+}
+
+#[tokio::test]
+async fn the_messages_api_has_its_own_words() {
+    let too_long = || RequestError::ContextLength {
+        prompt_tokens: 9000,
+        context: 8192,
+    };
+    let expected = json!({
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "message": "prompt is too long: 9000 tokens > 8192 maximum",
+        },
+        "request_id": "req_1",
+    });
+    let answer = answer_as(Envelope::Anthropic, too_long().into()).await;
+    assert_eq!(answer, (400, None, expected));
+    for (error, status, kind, retry) in [
+        (ApiError::NoKey, 401, "authentication_error", None),
+        (
+            ApiError::BodyTooLarge { limit: 1 },
+            413,
+            "request_too_large",
+            None,
+        ),
+        (
+            SubmitError::QueueFull { retry_after_s: 7 }.into(),
+            429,
+            "rate_limit_error",
+            Some("7"),
+        ),
+        (SubmitError::Dead.into(), 529, "overloaded_error", Some("5")),
+        (ApiError::Failed(Failure::Model), 500, "api_error", None),
+        (
+            ApiError::Failed(Failure::FirstTokenTimeout),
+            504,
+            "timeout_error",
+            None,
+        ),
+    ] {
+        let (got, after, body) = answer_as(Envelope::Anthropic, error).await;
+        assert_eq!((got, after.as_deref()), (status, retry), "{kind}");
+        assert_eq!(body["error"]["type"], kind);
+    }
+}
+
+#[tokio::test]
+async fn ollama_says_it_in_one_string() {
+    let (status, _, body) = answer_as(Envelope::Ollama, ApiError::BodyCut).await;
+    assert_eq!(
+        (status, body),
+        (400, json!({"error": "the request body ended early"}))
+    );
+}
+
+#[test]
+fn a_path_tells_whose_form_an_error_has() {
+    let none = HeaderMap::new();
+    for (path, envelope) in [
+        ("/v1/messages", Envelope::Anthropic),
+        ("/messages/count_tokens", Envelope::Anthropic),
+        ("/v1/messagesque", Envelope::OpenAi),
+        ("/api/chat", Envelope::Ollama),
+        ("/v1/models", Envelope::OpenAi),
+    ] {
+        assert_eq!(Envelope::of(path, &none), envelope, "{path}");
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    assert_eq!(Envelope::of("/v1/models/x", &headers), Envelope::Anthropic);
 }
