@@ -57,6 +57,9 @@ pub struct EngineConfig {
     pub reader_timeout_s: u32,
     /// The file that the scheduling log is written to, if it is to be recorded. The prompts are in it.
     pub record: Option<PathBuf>,
+    /// What handles of reasoning are sealed with ([`crate::EngineHandle::seal_reasoning`]). Without one it is drawn at the start,
+    /// and handles of an earlier run are not recognised.
+    pub secret: Option<[u8; 32]>,
 }
 
 impl Default for EngineConfig {
@@ -83,6 +86,7 @@ impl Default for EngineConfig {
             first_token_timeout_s: None,
             reader_timeout_s: 300,
             record: None,
+            secret: None,
         }
     }
 }

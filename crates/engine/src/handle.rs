@@ -16,6 +16,7 @@ use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
 use crate::places::Places;
 use crate::request::{PromptInput, Request};
 use crate::sampling::Sampling;
+use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
 use crate::status::Status;
 use crate::tenant::Tenant;
@@ -184,6 +185,22 @@ impl EngineHandle {
         &self.shared.text.tokenizer
     }
 
+    /// An opaque string that holds reasoning for its way through a client: the `signature` of an Anthropic thinking block, the
+    /// `encrypted_content` of a Responses reasoning item. Seal a block's whole text once it is complete; send the handle even where
+    /// the text itself is not to be shown.
+    #[must_use]
+    pub fn seal_reasoning(&self, text: &str) -> String {
+        self.shared.seal.seal(text)
+    }
+
+    /// The reasoning behind a handle of [`Self::seal_reasoning`], for [`Message::reasoning`](andante_text::Message): exact,
+    /// whatever the client made of the visible copy. `None` when the handle is not of this server or was changed; then the visible
+    /// text stands, if there is any.
+    #[must_use]
+    pub fn open_reasoning(&self, handle: &str) -> Option<String> {
+        self.shared.seal.open(handle)
+    }
+
     /// Asks the engine to end. Requests submitted after this are refused.
     pub fn shutdown(&self, how: Shutdown) {
         self.shared.set_health(Health::Draining);
@@ -225,6 +242,7 @@ pub(crate) struct Shared {
     pub(crate) info: ModelInfo,
     pub(crate) text: TextStack,
     pub(crate) spellings: Arc<Spellings>,
+    seal: Seal,
     context: u32,
     /// For the requests that run and those that wait.
     places: Places,
@@ -251,6 +269,7 @@ impl Shared {
             info,
             text,
             spellings: Arc::default(),
+            seal: Seal::new(&config.secret.unwrap_or_else(seal::random)),
             context,
             places: Places::new(config.max_inside()),
             ring_events: config.ring_events,

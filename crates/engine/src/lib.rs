@@ -21,6 +21,7 @@ mod recording;
 mod request;
 mod sampler;
 mod sampling;
+mod seal;
 mod spellings;
 mod status;
 mod store;
