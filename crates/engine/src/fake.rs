@@ -347,8 +347,8 @@ pub struct FakeStore {
     fails_one_in: u32,
     late_one_in: u32,
     loads_stick: bool,
-    /// By the tokens from the beginning of a sequence to the end of a block: what the block holds.
-    blocks: BTreeMap<Vec<u32>, Vec<Slot>>,
+    /// By salt and the tokens from the beginning of a sequence to the end of a block: what the block holds.
+    blocks: BTreeMap<(u64, Vec<u32>), Vec<Slot>>,
     pending: Option<Pending>,
 }
 
@@ -417,21 +417,24 @@ impl FakeStore {
 }
 
 impl Store for FakeStore {
-    fn lookup(&mut self, prompt: &[u32]) -> u32 {
+    fn lookup(&mut self, salt: u64, prompt: &[u32]) -> u32 {
         let block = self.block_tokens as usize;
-        let known = (1..=prompt.len() / block)
-            .take_while(|k| self.blocks.contains_key(&prompt[..k * block]));
+        let known = (1..=prompt.len() / block).take_while(|k| {
+            let key = (salt, prompt[..k * block].to_vec());
+            self.blocks.contains_key(&key)
+        });
         u32::try_from(known.count() * block).expect("a prompt fits the context")
     }
 
-    fn holds(&mut self, tokens: &[u32]) -> u32 {
-        self.lookup(tokens)
+    fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        self.lookup(salt, tokens)
     }
 
     fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer {
         let content = |(k, &number): (usize, &u32)| {
             let end = (span.first_block as usize + k + 1) * self.block_tokens as usize;
-            (number, self.blocks[&span.tokens[..end]].clone())
+            let key = (span.salt, span.tokens[..end].to_vec());
+            (number, self.blocks[&key].clone())
         };
         let fill = span.blocks.iter().enumerate().map(content).collect();
         self.begin(span.blocks.len(), fill, self.loads_stick);
@@ -462,7 +465,7 @@ impl Store for FakeStore {
                     content.iter().copied().eq(expected),
                     "a block holds what names it"
                 );
-                copies.push((span.tokens[..end].to_vec(), content));
+                copies.push(((span.salt, span.tokens[..end].to_vec()), content));
             }
         }
         let kept = self.begin(copies.len(), Vec::new(), false) as usize;

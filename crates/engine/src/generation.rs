@@ -92,6 +92,7 @@ impl Generation {
             output: OutputStream::new(request.sampling.stop.clone()),
             max_new: request.max_new,
             spelt: request.sampling.cache_prompt.then(|| Spelt {
+                salt: request.salt,
                 prompt: Arc::clone(&request.prompt),
                 answer: Vec::new(),
             }),

@@ -19,18 +19,34 @@ use crate::sampling::Sampling;
 use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
 use crate::status::Status;
-use crate::tenant::Tenant;
+use crate::tenant::{self, Tenant};
 
 /// A way to one engine; clones lead to the same one. The engine ends when the last handle and the last stream are gone.
 #[derive(Clone)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
     mailbox: Mailbox,
+    /// What requests prepared with this handle share their prefixes by.
+    salt: u64,
 }
 
 impl EngineHandle {
     pub(crate) fn new(shared: Arc<Shared>, mailbox: Mailbox) -> Self {
-        Self { shared, mailbox }
+        Self {
+            shared,
+            mailbox,
+            salt: 0,
+        }
+    }
+
+    /// A handle whose requests share prefixes only with each other and those of handles of the same salt; 0 is the salt of
+    /// all others.
+    #[must_use]
+    pub fn with_salt(&self, salt: u64) -> Self {
+        Self {
+            salt,
+            ..self.clone()
+        }
     }
 
     /// Renders and tokenises a conversation and checks the request, on the caller's thread.
@@ -73,14 +89,22 @@ impl EngineHandle {
     fn encode(&self, prompt: &Prompt, sampling: &Sampling) -> Vec<u32> {
         let tokenizer = &self.shared.text.tokenizer;
         if sampling.cache_prompt {
-            self.shared.spellings.encode(prompt, tokenizer)
+            let salt = self.salt_of(sampling);
+            self.shared.spellings.encode(prompt, tokenizer, salt)
         } else {
             prompt.encode(tokenizer)
         }
     }
 
+    fn salt_of(&self, sampling: &Sampling) -> u64 {
+        match &sampling.cache_salt {
+            Some(own) => tenant::salt(self.salt, own),
+            None => self.salt,
+        }
+    }
+
     fn prepare(&self, prompt: Vec<u32>, sampling: Sampling) -> Result<Request, RequestError> {
-        let vocab = self.shared.info.vocab;
+        let (vocab, salt) = (self.shared.info.vocab, self.salt_of(&sampling));
         sampling.check(vocab)?;
         if prompt.is_empty() {
             return Err(RequestError::EmptyPrompt);
@@ -106,6 +130,7 @@ impl EngineHandle {
             sampling,
             tenant: Tenant::default(),
             priority: Priority::default(),
+            salt,
         })
     }
 

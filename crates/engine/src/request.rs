@@ -17,6 +17,8 @@ pub struct Request {
     pub(crate) seed: u64,
     pub(crate) tenant: Tenant,
     pub(crate) priority: Priority,
+    /// Its prefix is shared only with requests of the same salt.
+    pub(crate) salt: u64,
 }
 
 impl Request {

@@ -37,6 +37,8 @@ pub struct Sampling {
     pub logprobs: Option<u8>,
     /// Look for the prompt's prefix in the cache.
     pub cache_prompt: bool,
+    /// Share the prompt's prefix only with requests that name the same salt.
+    pub cache_salt: Option<String>,
 }
 
 impl Default for Sampling {
@@ -59,6 +61,7 @@ impl Default for Sampling {
             ignore_eos: false,
             logprobs: None,
             cache_prompt: true,
+            cache_salt: None,
         }
     }
 }

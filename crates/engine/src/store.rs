@@ -33,10 +33,10 @@ pub use upkeep::{prune, verify};
 pub trait Store: Send {
     /// How many of the first tokens of `prompt` it can load, whole blocks from the beginning. Answered from memory: the
     /// engine asks for every request, between two steps.
-    fn lookup(&mut self, prompt: &[u32]) -> u32;
+    fn lookup(&mut self, salt: u64, prompt: &[u32]) -> u32;
 
     /// How many of the first tokens of a sequence need not be saved: it has their blocks, or is about to.
-    fn holds(&mut self, tokens: &[u32]) -> u32;
+    fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32;
 
     /// Starts to fill blocks of the model's memory.
     fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer;
@@ -60,6 +60,8 @@ pub trait Store: Send {
 /// Consecutive blocks of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span<'a> {
+    /// What only sequences of the same salt share.
+    pub salt: u64,
     /// The sequence from its beginning to the end of the last block: what names the blocks' content.
     pub tokens: &'a [u32],
     /// Where the first of `blocks` stands in the sequence, in blocks.
@@ -125,8 +127,8 @@ impl Stores {
         }
     }
 
-    pub(crate) fn lookup(&mut self, prompt: &[u32]) -> u32 {
-        self.store.lookup(prompt)
+    pub(crate) fn lookup(&mut self, salt: u64, prompt: &[u32]) -> u32 {
+        self.store.lookup(salt, prompt)
     }
 
     pub(crate) fn flush(&mut self, most: Duration) {
@@ -163,6 +165,7 @@ impl Stores {
                     .block_table(*id)
                     .expect("a planned sequence has blocks");
                 let span = Span {
+                    salt: scheduler.salt(*id).expect("a planned sequence lives"),
                     tokens: &tokens[..end * scheduler.config().block_tokens as usize],
                     first_block: *start_block,
                     blocks: &table[first..end],
@@ -251,6 +254,7 @@ impl Stores {
 struct Runs(Vec<Run>);
 
 struct Run {
+    salt: u64,
     tokens: Vec<u32>,
     blocks: Vec<u32>,
     block_tokens: usize,
@@ -274,12 +278,14 @@ impl Runs {
             } else {
                 let (mut tokens, mut table) = sequence_to(block, scheduler);
                 let parents = table.len() - 1;
-                let held = store.holds(&tokens[..parents * block_tokens]) as usize / block_tokens;
+                let salt = scheduler.block_salt(block);
+                let held = store.holds(salt, &tokens[..parents * block_tokens]) as usize / block_tokens;
                 let missing = (parents - held).min(more);
                 more -= missing;
                 table.truncate(held + missing + 1);
                 tokens.truncate(table.len() * block_tokens);
                 runs.push(Run {
+                    salt,
                     tokens,
                     blocks: table.split_off(held),
                     block_tokens,
@@ -298,6 +304,7 @@ impl Run {
     fn span(&self) -> Span<'_> {
         let first = self.tokens.len() / self.block_tokens - self.blocks.len();
         Span {
+            salt: self.salt,
             tokens: &self.tokens,
             first_block: u32::try_from(first).expect("a sequence fits the blocks"),
             blocks: &self.blocks,

@@ -47,6 +47,12 @@ impl Tenant {
         Self::named(&format!("key-{:08x}", first_eight(key) >> 32))
     }
 
+    /// A salt for [`EngineHandle::with_salt`](crate::EngineHandle::with_salt) that no other tenant has.
+    #[must_use]
+    pub fn salt(&self) -> u64 {
+        salt(self.id, "")
+    }
+
     /// The number that the scheduler counts by.
     #[must_use]
     pub fn id(&self) -> TenantId {
@@ -64,6 +70,11 @@ impl Default for Tenant {
     fn default() -> Self {
         Self::named(Self::DEFAULT)
     }
+}
+
+/// A salt of its own for every pair of a salt and a word: 8 bytes of SHA-256. Never 0.
+pub(crate) fn salt(of: u64, word: &str) -> u64 {
+    first_eight(&format!("salt {of:016x} {word}")).max(1)
 }
 
 fn first_eight(text: &str) -> u64 {

@@ -12,6 +12,8 @@ use crate::prefix::{BlockId, NONE, PrefixIndex};
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     holders: Vec<u32>,
+    /// By block: what its content is salted with, if it is indexed.
+    salts: Vec<u64>,
     free: Vec<BlockId>,
     cached: CachedList,
     index: PrefixIndex,
@@ -54,6 +56,7 @@ impl Blocks {
                 saved: vec![false; blocks as usize],
             }),
             holders: vec![0; blocks as usize],
+            salts: vec![0; blocks as usize],
             free: (0..blocks).rev().collect(),
             cached: CachedList::new(blocks),
             index: PrefixIndex::new(blocks, block_tokens),
@@ -120,6 +123,16 @@ impl Blocks {
             unsaved.push(block);
         }
         block
+    }
+
+    /// Notes the salt of the sequence that published a block.
+    pub(crate) fn set_salt(&mut self, block: BlockId, salt: u64) {
+        self.salts[block as usize] = salt;
+    }
+
+    /// The salt of an indexed block.
+    pub(crate) fn salt(&self, block: BlockId) -> u64 {
+        self.salts[block as usize]
     }
 
     /// The content of a published block came from the store.

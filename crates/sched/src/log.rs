@@ -6,7 +6,7 @@
 //! items. Nothing is aligned.
 //!
 //! ```text
-//! file    "ANDSCHED", a version byte (2), the configuration, a check, then entries
+//! file    "ANDSCHED", a version byte (3), the configuration, a check, then entries
 //! config  slots blocks block_tokens max_queue t_stall_us stall_auto t_idle_us q_min q_max q_max_contended
 //!         row_granule efficiency_permille oldest_permille prefill_share_permille? wait_us mode
 //!         tenant_slots [tenant weight]* save_blocks load_cost save_cost cost fixed_cost
@@ -14,7 +14,7 @@
 //!         (2⁻²⁰ µs, signed)
 //! check   4 bytes, little-endian: 32-bit FNV-1a of all bytes before it
 //! entry   a byte that names it, and its fields:
-//!    1  add       id max_new cache tenant priority stored [token]*       priority: 0 low, 1 normal, 2 high
+//!    1  add       id max_new cache tenant priority stored salt [token]*  priority: 0 low, 1 normal, 2 high
 //!    2  cancel    id
 //!    3  park      id
 //!    4  unpark    id
@@ -50,7 +50,7 @@ use codec::{Fault, Input, Value, fnv1a};
 /// The first bytes of every log, before the version.
 pub const LOG_MAGIC: [u8; 8] = *b"ANDSCHED";
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Most tokens of KV memory, and most tokens of live sequences, that a log may ask a replay to make room for: 2²⁸ tokens
 /// are a gibibyte of token ids.
@@ -223,6 +223,7 @@ impl Recorder {
                 request.tenant.put(out);
                 request.priority.put(out);
                 request.stored.put(out);
+                request.salt.put(out);
                 codec::put_list(request.prompt, out);
             }
             Entry::Cancel(id) => put_id(2, id, out),
@@ -346,13 +347,14 @@ impl<'a> Reader<'a> {
             1 => {
                 let (id, max_new, cache) = (u64::get(input)?, u32::get(input)?, bool::get(input)?);
                 let (tenant, priority) = (u64::get(input)?, Value::get(input)?);
-                let stored = u32::get(input)?;
+                let (stored, salt) = (u32::get(input)?, u64::get(input)?);
                 self.prompt = Vec::get(input)?;
                 Entry::Add(Admission {
                     cache,
                     tenant,
                     priority,
                     stored,
+                    salt,
                     ..Admission::new(id, &self.prompt, max_new)
                 })
             }

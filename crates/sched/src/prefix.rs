@@ -11,8 +11,10 @@ pub(crate) type BlockId = u32;
 /// The parent of a sequence's first block, and "none" in links.
 pub(crate) const NONE: BlockId = BlockId::MAX;
 
-/// Key of an empty prefix.
-pub(crate) const ROOT_KEY: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Key of an empty prefix. Equal tokens have equal keys only below equal roots, since every step is one-to-one in the key.
+pub(crate) fn root_key(salt: u64) -> u64 {
+    0x9e37_79b9_7f4a_7c15 ^ salt
+}
 
 /// Key of a block with these tokens after the prefix with key `parent`.
 pub(crate) fn chain_key(parent: u64, tokens: &[u32]) -> u64 {

@@ -290,6 +290,11 @@ impl Scheduler {
         self.sequence(id).map(|sequence| &sequence.tokens[..])
     }
 
+    /// What a live sequence's blocks are salted with.
+    pub fn salt(&self, id: SeqId) -> Option<u64> {
+        self.sequence(id).map(|sequence| sequence.salt)
+    }
+
     /// Whether a sequence has left the queue and lives.
     pub fn is_resident(&self, id: SeqId) -> bool {
         matches!(self.places.get(&id), Some(Some(_)))
@@ -303,6 +308,11 @@ impl Scheduler {
     /// The block before an indexed block, if there is one, and the tokens it holds; `None` for a block without content.
     pub fn block_content(&self, block: u32) -> Option<(Option<u32>, &[u32])> {
         self.blocks.content(block)
+    }
+
+    /// The salt of the sequences that an indexed block belongs to.
+    pub fn block_salt(&self, block: u32) -> u64 {
+        self.blocks.salt(block)
     }
 
     /// Whether there is a full block that the store was not offered yet.

@@ -1,7 +1,7 @@
 //! One sequence: its tokens, its blocks and what it is waiting for.
 
 use crate::blocks::{Blocks, parent};
-use crate::prefix::{BlockId, ROOT_KEY, chain_key};
+use crate::prefix::{BlockId, chain_key, root_key};
 use crate::step::{Admission, SeqId};
 use crate::tenants::Flow;
 
@@ -46,6 +46,7 @@ pub(crate) struct Sequence {
     /// Chained keys of the full blocks of `tokens`; empty when it does not use the prefix index.
     keys: Vec<u64>,
     cache: bool,
+    pub(crate) salt: u64,
 }
 
 impl Sequence {
@@ -72,6 +73,7 @@ impl Sequence {
             blocks: Vec::with_capacity(blocks),
             keys: Vec::with_capacity(blocks),
             cache: request.cache,
+            salt: request.salt,
         };
         sequence.tokens.extend_from_slice(request.prompt);
         sequence.extend_keys(block_tokens);
@@ -192,6 +194,7 @@ impl Sequence {
                 self.keys[k],
                 self.block(k, block_tokens),
             );
+            pool.set_salt(self.blocks[k], self.salt);
         }
     }
 
@@ -222,7 +225,8 @@ impl Sequence {
             return;
         }
         for k in self.keys.len()..self.tokens.len() / block_tokens as usize {
-            let before = self.keys.last().copied().unwrap_or(ROOT_KEY);
+            let before = self.keys.last().copied();
+            let before = before.unwrap_or_else(|| root_key(self.salt));
             let key = chain_key(before, self.block(k, block_tokens));
             self.keys.push(key);
         }

@@ -25,10 +25,12 @@ pub struct Admission<'a> {
     pub priority: Priority,
     /// Leading prompt tokens whose KV can be loaded from the store. Rounded down to whole blocks.
     pub stored: u32,
+    /// Blocks are shared only between sequences of the same salt.
+    pub salt: u64,
 }
 
 impl<'a> Admission<'a> {
-    /// The default tenant's, with normal priority, through the prefix index, nothing stored.
+    /// The default tenant's, with normal priority, through the prefix index, nothing stored, no salt.
     #[must_use]
     pub fn new(id: SeqId, prompt: &'a [u32], max_new: u32) -> Self {
         Self {
@@ -39,6 +41,7 @@ impl<'a> Admission<'a> {
             tenant: 0,
             priority: Priority::Normal,
             stored: 0,
+            salt: 0,
         }
     }
 }

@@ -35,7 +35,7 @@ impl Engine {
         let request = &submission.request;
         let cache = self.reusable && request.sampling.cache_prompt;
         let stored = match &mut self.store {
-            Some(store) if cache => store.lookup(&request.prompt),
+            Some(store) if cache => store.lookup(request.salt, &request.prompt),
             _ => 0,
         };
         let admission = Admission {
@@ -43,6 +43,7 @@ impl Engine {
             tenant: request.tenant.id(),
             priority: request.priority,
             stored,
+            salt: request.salt,
             ..Admission::new(id, &request.prompt, request.max_new)
         };
         let known = self.scheduler.tenants().map(|account| account.tenant);

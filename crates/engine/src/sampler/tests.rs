@@ -15,6 +15,7 @@ fn request(sampling: Sampling, seed: u64) -> Request {
         seed,
         tenant: Tenant::default(),
         priority: Priority::Normal,
+        salt: 0,
     }
 }
 

@@ -51,8 +51,9 @@ fn turns(turns: &[&str]) -> Prompt {
 
 /// What the engine does with a prompt and a sampled answer.
 fn ask(spellings: &Spellings, tokenizer: &Tokenizer, prompt: &Prompt, answer: &[u32]) -> Vec<u32> {
-    let prompt: Arc<[u32]> = spellings.encode(prompt, tokenizer).into();
+    let prompt: Arc<[u32]> = spellings.encode(prompt, tokenizer, 0).into();
     spellings.note(Spelt {
+        salt: 0,
         prompt: Arc::clone(&prompt),
         answer: answer.to_vec(),
     });
@@ -67,7 +68,7 @@ fn an_answer_keeps_its_spelling_in_the_next_prompt() {
     for round in 0..20 {
         // The answer is told apart from the question by the template only, as some do.
         let prompt = turns(&said);
-        let encoded = spellings.encode(&prompt, &tokenizer);
+        let encoded = spellings.encode(&prompt, &tokenizer, 0);
         assert!(encoded.starts_with(&before), "round {round}");
         let rest: Vec<u32> = encoded[before.len()..].to_vec();
         let expected = if round == 0 {
@@ -84,7 +85,7 @@ fn an_answer_keeps_its_spelling_in_the_next_prompt() {
         );
         said.extend(["abbaabba", "aabb"]);
     }
-    let stranger = Spellings::default().encode(&turns(&said), &tokenizer);
+    let stranger = Spellings::default().encode(&turns(&said), &tokenizer, 0);
     assert!(!stranger.starts_with(&before), "nobody said it there");
 }
 
@@ -97,7 +98,7 @@ fn a_text_goes_on_from_its_answer() {
         &text("ab"),
         &letters(&tokenizer, "ba"),
     );
-    let next = spellings.encode(&text("abbaab"), &tokenizer);
+    let next = spellings.encode(&text("abbaab"), &tokenizer, 0);
     let rest = tokenizer.encode("ab", Special::Text);
     assert_eq!(next, [said, rest].concat());
 }
@@ -118,11 +119,11 @@ fn the_same_prompt_has_the_same_tokens_every_time() {
         );
         assert_eq!(tokens[..canonical.len()], canonical);
     }
-    assert_eq!(spellings.encode(&prompt, &tokenizer), canonical);
+    assert_eq!(spellings.encode(&prompt, &tokenizer, 0), canonical);
     // A prompt that parts from it inside the text is encoded as if nobody had said the other.
     let other = turns(&["ab", &format!("{}x", &long[..150])]);
     assert_eq!(
-        spellings.encode(&other, &tokenizer),
+        spellings.encode(&other, &tokenizer, 0),
         other.encode(&tokenizer)
     );
 }
@@ -137,7 +138,7 @@ fn dropped_reasoning_costs_only_what_follows_it() {
     let second = turns(&["aa", "abba", "bb"]);
     let asked = ask(&spellings, &tokenizer, &second, &thought);
     assert!(asked.starts_with(&first));
-    let third = spellings.encode(&turns(&["aa", "abba", "bb", "abba", "aa"]), &tokenizer);
+    let third = spellings.encode(&turns(&["aa", "abba", "bb", "abba", "aa"]), &tokenizer, 0);
     let kept = asked.len() - thought.len();
     assert_eq!(third[..kept], asked[..kept]);
     assert_eq!(
@@ -152,6 +153,7 @@ fn what_nobody_asks_for_does_not_pile_up() {
     let spellings = Spellings::default();
     for token in 0..1000 {
         spellings.note(Spelt {
+            salt: 0,
             prompt: [token].into(),
             answer: Vec::new(),
         });
@@ -165,7 +167,7 @@ fn text_that_spells_a_control_token_is_no_end_of_a_turn() {
     let (tokenizer, spellings) = (tokenizer(), Spellings::default());
     ask(&spellings, &tokenizer, &turns(&["aa", "bb"]), &[]);
     let typed = text("aa<end>bb<end>");
-    let tokens = spellings.encode(&typed, &tokenizer);
+    let tokens = spellings.encode(&typed, &tokenizer, 0);
     assert_eq!(tokens, typed.encode(&tokenizer));
     assert!(!tokens.contains(&END));
 }
@@ -176,6 +178,7 @@ fn what_was_not_wanted_for_longest_goes_first() {
     let mut trie = Trie::new(100);
     let prompt = |name: &str| format!("{name} {}", "ab ".repeat(100));
     let spelt = |name: &str| Spelt {
+        salt: 0,
         prompt: letters(&tokenizer, &prompt(name)).into(),
         answer: Vec::new(),
     };
@@ -185,9 +188,9 @@ fn what_was_not_wanted_for_longest_goes_first() {
         if round == 0 {
             trie.insert(&spelt("wanted"));
         }
-        assert!(trie.nodes.len() <= 100 + 10);
+        assert!(trie.len() <= 100 + 10);
         let known = trie
-            .find(Spelling::new(&wanted, &tokenizer))
+            .find(0, Spelling::new(&wanted, &tokenizer))
             .expect("used all the time");
         assert_eq!(
             trie.tokens(known.place),
@@ -195,11 +198,8 @@ fn what_was_not_wanted_for_longest_goes_first() {
         );
     }
     let last = turns(&[&prompt("r199")]);
-    assert!(trie.find(Spelling::new(&last, &tokenizer)).is_some());
+    assert!(trie.find(0, Spelling::new(&last, &tokenizer)).is_some());
     let first = turns(&[&prompt("r0")]);
-    assert!(trie.find(Spelling::new(&first, &tokenizer)).is_none());
-    for (index, node) in trie.nodes.iter().enumerate().skip(1) {
-        assert!(trie.nodes[node.parent].children.contains(&index));
-        assert!(node.parent == 0 || trie.nodes[node.parent].used >= node.used);
-    }
+    assert!(trie.find(0, Spelling::new(&first, &tokenizer)).is_none());
+    trie.check();
 }

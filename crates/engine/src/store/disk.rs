@@ -16,7 +16,7 @@ use andante_model::Model;
 use self::ahead::Ahead;
 use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
-use super::key::{Key, ObjectName};
+use super::key::{Naming, ObjectName};
 use super::objects::{Held, Objects};
 use super::state::{Shared, StoreConfig, StoreStats};
 use super::{Span, Store, Transfer};
@@ -31,7 +31,7 @@ const COPY_BYTES: usize = 32 << 20;
 /// A [`Store`] of immutable objects.
 pub struct DiskStore {
     shared: Arc<Shared>,
-    root: Key,
+    naming: Naming,
     ahead: Arc<Ahead>,
     readers: Readers,
     writes: Sender<WriteJob>,
@@ -61,12 +61,12 @@ impl DiskStore {
     /// # Errors
     /// When the objects cannot even be listed, or there are no threads to be had.
     pub fn open(objects: Arc<dyn Objects>, config: StoreConfig) -> io::Result<Self> {
+        let naming = Naming::new(&config.identity, None);
         let shared = Arc::new(Shared::new(objects, config));
         match Held::take(&*shared.objects) {
             Ok(_held) => {
                 shared.renew()?;
-                let root = Key::root(&config.identity);
-                shared.make_room(0, &root)?;
+                shared.make_room(0, &naming.root(0))?;
             }
             Err(error) => {
                 let (index, _) = shared.state().index.renewed(shared.objects.list()?);
@@ -79,7 +79,7 @@ impl DiskStore {
         let ahead = Arc::new(Ahead::default());
         let readers = Readers::start(&shared, &ahead, &writes)?;
         Ok(Self {
-            root: Key::root(&config.identity),
+            naming,
             shared,
             ahead,
             readers,
@@ -99,14 +99,19 @@ impl DiskStore {
     }
 
     /// The names of a sequence's whole blocks.
-    fn names<'a>(&self, tokens: &'a [u32]) -> impl Iterator<Item = (ObjectName, &'a [u32])> {
+    fn names<'a>(
+        &self,
+        salt: u64,
+        tokens: &'a [u32],
+    ) -> impl Iterator<Item = (ObjectName, &'a [u32])> {
         let block_tokens = self.shared.config.block_tokens as usize;
-        let mut parent = self.root;
+        let naming = self.naming;
+        let mut parent = naming.root(salt);
         tokens
             .chunks_exact(block_tokens)
             .zip(0..)
             .map(move |(tokens, depth)| {
-                let key = parent.child(tokens);
+                let key = naming.child(&parent, tokens);
                 let name = ObjectName { key, parent, depth };
                 parent = key;
                 (name, tokens)
@@ -126,11 +131,11 @@ impl DiskStore {
 }
 
 impl Store for DiskStore {
-    fn lookup(&mut self, prompt: &[u32]) -> u32 {
+    fn lookup(&mut self, salt: u64, prompt: &[u32]) -> u32 {
         if self.hangs() {
             return 0;
         }
-        let names = self.names(prompt);
+        let names = self.names(salt, prompt);
         let mut state = self.shared.state();
         let (mut asked, mut found) = (0, 0);
         for (name, _) in names {
@@ -145,8 +150,8 @@ impl Store for DiskStore {
         found * self.shared.config.block_tokens
     }
 
-    fn holds(&mut self, tokens: &[u32]) -> u32 {
-        let names = self.names(tokens);
+    fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        let names = self.names(salt, tokens);
         let state = self.shared.state();
         let held = names.take_while(|(name, _)| {
             state.index.contains(&name.key) || state.staged.contains(&name.key)
@@ -161,7 +166,8 @@ impl Store for DiskStore {
         if self.hangs() {
             return Transfer::done(0);
         }
-        let names = self.names(span.tokens).skip(span.first_block as usize);
+        let names = self.names(span.salt, span.tokens);
+        let names = names.skip(span.first_block as usize);
         let asked = names.map(|(name, tokens)| Asked {
             name,
             tokens: tokens.to_vec(),
@@ -185,7 +191,8 @@ impl Store for DiskStore {
         }
         let mut job = Vec::new();
         for span in spans {
-            let names = self.names(span.tokens).skip(span.first_block as usize);
+            let names = self.names(span.salt, span.tokens);
+            let names = names.skip(span.first_block as usize);
             for ((name, tokens), &block) in names.zip(span.blocks) {
                 let mut state = self.shared.state();
                 if state.index.contains(&name.key) || !state.staged.insert(name.key) {

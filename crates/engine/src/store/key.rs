@@ -5,32 +5,73 @@
 
 use std::fmt;
 
-/// Domains of the two hashes, so that neither can be taken for the other (BLAKE3's `derive_key` mode).
+/// Domains of the hashes, so that none can be taken for another (BLAKE3's `derive_key` mode).
 const ROOT: &str = "andante kv 1 root";
+const SALTED: &str = "andante kv 1 salted root";
 const BLOCK: &str = "andante kv 1 block";
+
+/// Gives blocks their keys: whoever has not the same secret can neither make these keys nor tell tokens from them.
+#[derive(Clone, Copy)]
+pub(crate) struct Naming {
+    root: Key,
+    secret: Option<[u8; 32]>,
+}
+
+impl Naming {
+    /// The keys of a model's blocks; `secret` is hashed into all of them.
+    pub(crate) fn new(identity: &[u8; 32], secret: Option<[u8; 32]>) -> Self {
+        Self {
+            root: Key(digest(ROOT, secret.as_ref(), &[identity])),
+            secret,
+        }
+    }
+
+    /// The parent of first blocks, for sequences of this salt.
+    pub(crate) fn root(&self, salt: u64) -> Key {
+        if salt == 0 {
+            return self.root;
+        }
+        let parts = [&self.root.0[..], &salt.to_le_bytes()];
+        Key(digest(SALTED, self.secret.as_ref(), &parts))
+    }
+
+    /// The block with these tokens after the prefix that `parent` names.
+    pub(crate) fn child(&self, parent: &Key, tokens: &[u32]) -> Key {
+        child(self.secret.as_ref(), parent, tokens)
+    }
+}
+
+/// As [`Naming::child`], for all models.
+pub(crate) fn child(secret: Option<&[u8; 32]>, parent: &Key, tokens: &[u32]) -> Key {
+    let mut hasher = begin(BLOCK, secret);
+    hasher.update(&parent.0);
+    for token in tokens {
+        hasher.update(&token.to_le_bytes());
+    }
+    Key(hasher.finalize().into())
+}
+
+fn digest(domain: &str, secret: Option<&[u8; 32]>, parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = begin(domain, secret);
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+fn begin(domain: &str, secret: Option<&[u8; 32]>) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new_derive_key(domain);
+    if let Some(secret) = secret {
+        hasher.update(secret);
+    }
+    hasher
+}
 
 /// The key of a block: BLAKE3 over its parent's key and its tokens, 32-bit little-endian each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The parent of first blocks: what the KV of a model of this identity begins with.
-    #[must_use]
-    pub fn root(identity: &[u8; 32]) -> Self {
-        Self(blake3::derive_key(ROOT, identity))
-    }
-
-    /// The block with these tokens after the prefix that this key names.
-    #[must_use]
-    pub fn child(&self, tokens: &[u32]) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key(BLOCK);
-        hasher.update(&self.0);
-        for token in tokens {
-            hasher.update(&token.to_le_bytes());
-        }
-        Self(hasher.finalize().into())
-    }
-
     pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -110,8 +151,41 @@ impl fmt::Display for ObjectName {
 }
 
 #[cfg(test)]
+impl Key {
+    /// The parent of first blocks of a model of this identity, without secret and salt.
+    pub(crate) fn root(identity: &[u8; 32]) -> Self {
+        Naming::new(identity, None).root(0)
+    }
+
+    /// The block with these tokens after this prefix, without a secret.
+    pub(crate) fn child(&self, tokens: &[u32]) -> Self {
+        child(None, self, tokens)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_another_secret_or_salt_are_others() {
+        let (plain, secret) = (
+            Naming::new(&[7; 32], None),
+            Naming::new(&[7; 32], Some([1; 32])),
+        );
+        let other = Naming::new(&[7; 32], Some([2; 32]));
+        assert_eq!(plain.root(0), Key::root(&[7; 32]));
+        let mut keys = Vec::new();
+        for naming in [plain, secret, other] {
+            for root in [naming.root(0), naming.root(1), naming.root(2)] {
+                keys.extend([root, naming.child(&root, &[1]), naming.child(&root, &[2])]);
+            }
+            keys.push(naming.child(&Key([0; 32]), &[1]));
+        }
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[index + 1..].contains(key), "{index}");
+        }
+    }
 
     #[test]
     fn a_key_depends_on_the_model_the_prefix_and_the_tokens() {

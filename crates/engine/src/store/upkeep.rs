@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::block::{self, ObjectInfo, Reject};
-use super::key::{Key, ObjectName};
+use super::key::{self, Key, Naming, ObjectName};
 use super::objects::{Held, Objects};
 use super::state::{Shared, StoreConfig, StoreStats};
 
@@ -35,7 +35,7 @@ pub fn verify(
 fn check(name: &ObjectName, object: &[u8]) -> Result<ObjectInfo, Reject> {
     let info = block::inspect(object)?;
     let named = info.key == name.key && info.parent == name.parent && info.depth == name.depth;
-    if named && info.parent.child(&info.tokens) == info.key {
+    if named && key::child(None, &info.parent, &info.tokens) == info.key {
         Ok(info)
     } else {
         Err(Reject::Foreign)
@@ -64,7 +64,7 @@ pub fn prune(
     for key in useless {
         shared.remove(key)?;
     }
-    shared.make_room(0, &Key::root(&config.identity))?;
+    shared.make_room(0, &Naming::new(&config.identity, None).root(0))?;
     let stats = shared.state().stats();
     Ok(stats)
 }

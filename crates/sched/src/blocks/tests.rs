@@ -1,12 +1,12 @@
 //! Blocks are given, shared, published and evicted; the counts always add up.
 
 use super::*;
-use crate::prefix::{ROOT_KEY, chain_key};
+use crate::prefix::{chain_key, root_key};
 
 /// Computes and publishes the blocks of `tokens`, one token each.
 fn publish(blocks: &mut Blocks, tokens: &[u32]) -> Vec<BlockId> {
     let mut table = Vec::new();
-    let mut key = ROOT_KEY;
+    let mut key = root_key(0);
     for (k, token) in tokens.iter().enumerate() {
         key = chain_key(key, &[*token]);
         let block = blocks.allocate();
@@ -41,7 +41,7 @@ fn the_least_recently_used_block_goes_first_and_children_before_parents() {
     let new = publish(&mut blocks, &[7, 8]);
     release(&mut blocks, new);
     // Uses 1 again.
-    let hit = blocks.adopt(NONE, chain_key(ROOT_KEY, &[1]), &[1]).unwrap();
+    let hit = blocks.adopt(NONE, chain_key(root_key(0), &[1]), &[1]).unwrap();
     assert_eq!(hit, old[0]);
     blocks.release(hit);
     blocks.check(&[]);
@@ -49,7 +49,7 @@ fn the_least_recently_used_block_goes_first_and_children_before_parents() {
     let key = |tokens: &[u32]| {
         tokens
             .iter()
-            .fold(ROOT_KEY, |key, &token| chain_key(key, &[token]))
+            .fold(root_key(0), |key, &token| chain_key(key, &[token]))
     };
     let expected =
         [vec![1, 2, 3], vec![1, 2], vec![7, 8], vec![7], vec![1]].map(|tokens| key(&tokens));
@@ -76,7 +76,7 @@ fn a_held_block_is_never_evicted() {
     let mut blocks = Blocks::new(3, 1, false);
     let table = publish(&mut blocks, &[1, 2]);
     release(&mut blocks, table);
-    let hit = blocks.adopt(NONE, chain_key(ROOT_KEY, &[1]), &[1]).unwrap();
+    let hit = blocks.adopt(NONE, chain_key(root_key(0), &[1]), &[1]).unwrap();
     let others = [blocks.allocate(), blocks.allocate()];
     assert!(!others.contains(&hit));
     blocks.check(&[&[hit], &others]);

@@ -29,12 +29,12 @@ fn equal_keys_of_different_contents_are_told_apart() {
 
 #[test]
 fn keys_depend_on_every_token_and_on_what_was_before() {
-    let key = chain_key(ROOT_KEY, &[1, 2, 3]);
-    assert_ne!(key, chain_key(ROOT_KEY, &[1, 2, 4]));
-    assert_ne!(key, chain_key(ROOT_KEY, &[2, 1, 3]));
+    let key = chain_key(root_key(0), &[1, 2, 3]);
+    assert_ne!(key, chain_key(root_key(0), &[1, 2, 4]));
+    assert_ne!(key, chain_key(root_key(0), &[2, 1, 3]));
     assert_ne!(chain_key(key, &[1, 2, 3]), key);
     assert_ne!(
-        chain_key(ROOT_KEY, &[1, 2]),
-        chain_key(ROOT_KEY, &[1, 2, 0])
+        chain_key(root_key(0), &[1, 2]),
+        chain_key(root_key(0), &[1, 2, 0])
     );
 }

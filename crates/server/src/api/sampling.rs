@@ -97,8 +97,18 @@ pub(super) fn decode(body: &Field<'_>) -> Result<Sampling, ApiError> {
             .get("cache_prompt")
             .bool()?
             .unwrap_or(usual.cache_prompt),
+        cache_salt: cache_salt(body)?,
         logprobs: None,
     })
+}
+
+/// What the prompt's prefix is shared by: vLLM's `cache_salt`. OpenAI's `prompt_cache_key` is an aid to routing between
+/// machines with caches of their own, and `prompt_cache_retention` says for how long one is kept: here is one cache, which
+/// keeps what fits, so they are understood and change nothing.
+fn cache_salt(body: &Field<'_>) -> Result<Option<String>, ApiError> {
+    body.get("prompt_cache_key").string()?;
+    body.get("prompt_cache_retention").string()?;
+    Ok(body.get("cache_salt").string()?.map(str::to_owned))
 }
 
 fn refuse_constraints(body: &Field<'_>) -> Result<(), ApiError> {

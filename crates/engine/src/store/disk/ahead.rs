@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::store::block;
-use crate::store::key::{Key, ObjectName};
+use crate::store::key::{self, Key, Naming, ObjectName};
 use crate::store::state::Shared;
 use crate::sync::{Mutex, lock};
 
@@ -35,7 +35,8 @@ struct Read {
 impl Ahead {
     /// Begins to read what was used last, on a thread of its own.
     pub(super) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> io::Result<()> {
-        let root = Key::root(&shared.config.identity);
+        let naming = Naming::new(&shared.config.identity, None);
+        let root = naming.root(0);
         let most = MOST_BYTES / shared.config.block_bytes.max(1);
         let names = shared.state().index.latest(&root, most);
         let (ahead, shared) = (Arc::clone(self), Arc::clone(shared));
@@ -86,5 +87,5 @@ fn read(shared: &Shared, name: &ObjectName, object: &mut Vec<u8>) -> Option<Read
     block::decode(object, &block, &mut kv).ok()?;
     shared.state().stats.read_bytes += object.len() as u64;
     // The name is a hash of the tokens.
-    (name.parent.child(&tokens) == name.key).then_some(Read { tokens, kv })
+    (key::child(None, &name.parent, &tokens) == name.key).then_some(Read { tokens, kv })
 }

@@ -10,6 +10,7 @@ use rand_pcg::Pcg64;
 use super::*;
 use crate::fake::FakeModel;
 use crate::store::index::charged;
+use crate::store::key::Key;
 use crate::store::objects::Listed;
 
 const BLOCK_TOKENS: u32 = 4;
@@ -254,6 +255,7 @@ impl Rig {
             self.model.write_block(block % BLOCKS, &bytes);
         }
         let span = Span {
+            salt: 0,
             tokens,
             first_block: first,
             blocks: &blocks,
@@ -279,12 +281,13 @@ impl Rig {
 
     /// Looks a sequence up and loads what is said to be there; gives how many blocks came, all of them right.
     fn load(&mut self, tokens: &[u32]) -> u32 {
-        let found = self.store.lookup(tokens) / BLOCK_TOKENS;
+        let found = self.store.lookup(0, tokens) / BLOCK_TOKENS;
         if found == 0 {
             return 0;
         }
         let blocks: Vec<u32> = (0..found).rev().collect();
         let span = Span {
+            salt: 0,
             tokens: &tokens[..(found * BLOCK_TOKENS) as usize],
             first_block: 0,
             blocks: &blocks,
@@ -339,7 +342,7 @@ fn a_fork_costs_its_own_blocks_only() {
     let stats = rig.store.stats();
     assert_eq!((stats.saved_blocks, stats.deduplicated), (8, 4 + 6));
     assert_eq!((rig.load(&first), rig.load(&second)), (6, 6));
-    assert_eq!(rig.store.holds(&second), 24);
+    assert_eq!(rig.store.holds(0, &second), 24);
 }
 
 #[test]
@@ -370,7 +373,7 @@ fn a_block_without_its_prefix_is_not_kept() {
     rig.save_from(&tokens(1, 3), 2);
     let stats = rig.store.stats();
     assert_eq!((stats.blocks, stats.unsaved), (0, 1));
-    assert_eq!(rig.store.holds(&tokens(1, 3)), 0);
+    assert_eq!(rig.store.holds(0, &tokens(1, 3)), 0);
 }
 
 #[test]
@@ -499,7 +502,7 @@ fn a_damaged_object_is_a_miss_and_goes_with_what_continues_it() {
     let sequence = tokens(1, 4);
     let names: Vec<String> = rig
         .store
-        .names(&sequence)
+        .names(0, &sequence)
         .map(|(name, _)| name.to_string())
         .collect();
     type Damage = fn(&mut Vec<u8>);
@@ -536,7 +539,7 @@ fn an_object_under_anothers_name_is_a_miss() {
     rig.save(&first);
     rig.save(&second);
     let name = |rig: &Rig, tokens: &[u32]| {
-        let named = rig.store.names(tokens).next();
+        let named = rig.store.names(0, tokens).next();
         named.expect("a block").0.to_string()
     };
     let (one, other) = (name(&rig, &first), name(&rig, &second));
@@ -609,7 +612,7 @@ fn a_folder_that_vanishes_is_empty_and_comes_back() {
     });
     assert_eq!(rig.load(&tokens(1, 2)), 0);
     rig.settle();
-    assert_eq!(rig.store.lookup(&tokens(1, 2)), 0, "it is not asked again");
+    assert_eq!(rig.store.lookup(0, &tokens(1, 2)), 0, "it is not asked again");
     rig.save(&tokens(2, 2));
     assert!(
         open(&rig.shelf, PAGE).is_err(),
@@ -644,6 +647,7 @@ fn a_load_that_hangs_is_given_up_and_nobody_waits_for_it_again() {
     rig.save(&sequence);
     rig.shelf.change(|contents| contents.hangs = true);
     let span = Span {
+        salt: 0,
         tokens: &sequence,
         first_block: 0,
         blocks: &[0, 1, 2],
@@ -653,7 +657,7 @@ fn a_load_that_hangs_is_given_up_and_nobody_waits_for_it_again() {
     }
     assert_eq!(rig.store.load(&span, &mut *rig.model), Transfer::Pending);
     rig.store.abandon();
-    assert_eq!(rig.store.lookup(&sequence), 0);
+    assert_eq!(rig.store.lookup(0, &sequence), 0);
     assert_eq!(rig.store.load(&span, &mut *rig.model), Transfer::done(0));
     // Saving goes on: it is another thread's.
     rig.save(&tokens(2, 1));
@@ -682,13 +686,14 @@ fn saving_is_held_up_by_a_slow_disk_unless_a_load_waits() {
     rig.store.shared.state().staged.extend((0..staged).map(key));
     let sequence = tokens(2, 1);
     let span = Span {
+        salt: 0,
         tokens: &sequence,
         first_block: 0,
         blocks: &[0],
     };
     assert_eq!(rig.store.save(&[span], &*rig.model), Transfer::Pending);
     assert_eq!(rig.store.poll(&mut *rig.model), Transfer::Pending);
-    assert!(rig.store.lookup(&tokens(1, 1)) > 0);
+    assert!(rig.store.lookup(0, &tokens(1, 1)) > 0);
     assert_eq!(rig.store.poll(&mut *rig.model), Transfer::done(1));
     rig.store.shared.state().staged.clear();
     drop(held);
@@ -707,6 +712,7 @@ fn a_flush_ends_in_time() {
     let held = Held::take(&view).expect("locked");
     let sequence = tokens(2, 1);
     let span = Span {
+        salt: 0,
         tokens: &sequence,
         first_block: 0,
         blocks: &[0],
@@ -727,7 +733,7 @@ fn what_was_used_last_is_read_ahead_and_still_checked() {
     rig.save(&second);
     let name = rig
         .store
-        .names(&second)
+        .names(0, &second)
         .nth(1)
         .expect("a block")
         .0

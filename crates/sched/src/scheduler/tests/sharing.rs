@@ -292,3 +292,39 @@ fn a_failed_row_leaves_nothing_of_its_step() {
     assert_eq!(world.scheduler.stats().failed, 1);
     assert_eq!(world.scheduler.stats().cached_tokens, 100);
 }
+
+#[test]
+fn what_is_salted_is_found_under_the_same_salt_only() {
+    let mut scheduler = Scheduler::new(config(100));
+    let prompt: Vec<u32> = (0..40).collect();
+    let mut found = |id, salt| {
+        let admission = Admission {
+            salt,
+            ..Admission::new(id, &prompt, 1)
+        };
+        scheduler.add(admission).unwrap();
+        while let Plan::Step(step) = scheduler.plan(0) {
+            let (no, last) = (step.step_no, step.prefill[0].last);
+            let outcome = if last {
+                Outcome::Finish
+            } else {
+                Outcome::Prefilled
+            };
+            let found = scheduler.cached_tokens(id).unwrap();
+            scheduler.complete(no, 1, &[outcome]).unwrap();
+            if last {
+                return found;
+            }
+        }
+        unreachable!("a prompt has an end");
+    };
+    let salts = [0, 7, 7, 0, 8, 7, u64::MAX];
+    let cached: Vec<u32> = (0..).zip(salts).map(|(id, salt)| found(id, salt)).collect();
+    assert_eq!(cached, [0, 0, 36, 36, 0, 36, 0]);
+    for salt in salts {
+        let holds = |&block: &u32| {
+            scheduler.block_content(block).is_some() && scheduler.block_salt(block) == salt
+        };
+        assert_eq!((0..100).filter(holds).count(), 10, "{salt}");
+    }
+}
