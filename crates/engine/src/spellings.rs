@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use andante_text::{Prompt, Spelling, Tokenizer};
 
-use trie::Trie;
 pub(crate) use trie::PIECE;
+use trie::Trie;
 pub use trie::{Piece, PieceId};
 
 /// Requests that wait for the next text to be encoded; where prompts come as tokens and nothing is stored, it never is.

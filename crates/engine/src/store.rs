@@ -279,7 +279,8 @@ impl Runs {
                 let (mut tokens, mut table) = sequence_to(block, scheduler);
                 let parents = table.len() - 1;
                 let salt = scheduler.block_salt(block);
-                let held = store.holds(salt, &tokens[..parents * block_tokens]) as usize / block_tokens;
+                let held =
+                    store.holds(salt, &tokens[..parents * block_tokens]) as usize / block_tokens;
                 let missing = (parents - held).min(more);
                 more -= missing;
                 table.truncate(held + missing + 1);

@@ -9,6 +9,9 @@ pub struct ServerConfig {
     pub model_name: String,
     /// Where a request's tenant is looked for, first to last. A request that has none of these is the default tenant's.
     pub tenant_from: Vec<TenantSource>,
+    /// Whether no tenant takes over what was computed for another: how soon an answer begins then says nothing about what
+    /// others have asked. Only as good as what names the tenant.
+    pub isolate_tenants: bool,
     /// Silence on an event stream after which a comment is sent, so that no client takes a queued or prefilling
     /// request for a dead one.
     pub keep_alive: Duration,
@@ -32,6 +35,7 @@ impl ServerConfig {
         Self {
             model_name: model_name.into(),
             tenant_from: vec![TenantSource::Header, TenantSource::User, TenantSource::Key],
+            isolate_tenants: false,
             keep_alive: Duration::from_secs(5),
             body_limit_bytes: 64 << 20,
             body_timeout: Duration::from_secs(120),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use andante_engine::EngineHandle;
+use andante_engine::{EngineHandle, Tenant};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
@@ -25,12 +25,12 @@ const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// The longest request id that is taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
-/// The HTTP side of one engine. Clones share everything.
+/// The HTTP side of one engine. Clones share everything; those for one tenant prepare requests that share prefixes with
+/// that tenant's only.
 #[derive(Clone)]
-pub struct Server(Arc<Shared>);
+pub struct Server(Arc<Shared>, EngineHandle);
 
 struct Shared {
-    engine: EngineHandle,
     config: Arc<ServerConfig>,
     /// Permits to parse, render and tokenise.
     preparing: Arc<Semaphore>,
@@ -42,14 +42,24 @@ struct Shared {
 impl Server {
     /// A server for the model behind `engine`.
     pub fn new(engine: EngineHandle, config: ServerConfig) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Shared {
             preparing: Arc::new(Semaphore::new(config.max_preparing)),
-            engine,
             config: Arc::new(config),
             ids: RandomState::new(),
             next_id: AtomicU64::new(0),
             started_at_s: unix_time_s(),
-        }))
+        };
+        Self(Arc::new(shared), engine)
+    }
+
+    /// The server as a tenant meets it: with prefixes of its own, if tenants are kept apart.
+    pub(crate) fn for_tenant(&self, tenant: &Tenant) -> Self {
+        let engine = if self.0.config.isolate_tenants {
+            self.1.with_salt(tenant.salt())
+        } else {
+            self.1.clone()
+        };
+        Self(Arc::clone(&self.0), engine)
     }
 
     /// All routes, with what surrounds them; for [`serve`](crate::serve), or for calls without a socket.
@@ -60,7 +70,7 @@ impl Server {
     }
 
     pub(crate) fn engine(&self) -> &EngineHandle {
-        &self.0.engine
+        &self.1
     }
 
     pub(crate) fn config(&self) -> &Arc<ServerConfig> {

@@ -19,6 +19,9 @@ pub(crate) struct KvDiskArgs {
         requires = "kv_disk_dir"
     )]
     pub(crate) kv_disk_space_mb: u64,
+    /// Give every tenant a prefix cache of its own, so that none learns by timing what another asked
+    #[arg(long)]
+    pub(crate) kv_isolate_tenants: bool,
 }
 
 /// What to do with a folder of stored KV.

@@ -65,6 +65,7 @@ async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Re
             .copied()
             .map(tenant_source)
             .collect(),
+        isolate_tenants: args.kv.kv_isolate_tenants,
         ..ServerConfig::new(&session.name)
     };
     let (phases, phase) = watch::channel(Phase::Serve);

@@ -203,3 +203,69 @@ fn what_was_not_wanted_for_longest_goes_first() {
     assert!(trie.find(0, Spelling::new(&first, &tokenizer)).is_none());
     trie.check();
 }
+
+#[test]
+fn what_was_said_under_another_salt_is_not_known() {
+    let (tokenizer, spellings) = (tokenizer(), Spellings::default());
+    let (prompt, answer) = (turns(&["ab"]), letters(&tokenizer, "abba"));
+    spellings.note(Spelt {
+        salt: 5,
+        prompt: prompt.encode(&tokenizer).into(),
+        answer: answer.clone(),
+    });
+    let next = turns(&["ab", "abba"]);
+    let known = spellings.encode(&next, &tokenizer, 5);
+    assert_eq!(known[2..6], answer);
+    let canonical = next.encode(&tokenizer);
+    assert_ne!(known, canonical);
+    assert_eq!(spellings.encode(&next, &tokenizer, 0), canonical);
+    assert_eq!(spellings.encode(&next, &tokenizer, 6), canonical);
+}
+
+#[test]
+fn spellings_are_the_same_after_a_restart() {
+    let tokenizer = tokenizer();
+    let (first, mut said, mut kept) = (Spellings::default(), vec!["aabb"], Vec::new());
+    for round in 0..30 {
+        let answer = letters(&tokenizer, &"abba".repeat(round));
+        ask(&first, &tokenizer, &turns(&said), &answer);
+        kept.extend(first.take_unwritten());
+        assert!(first.take_unwritten().is_empty(), "once is enough");
+        said.push("aabb");
+    }
+    let answers: Vec<String> = (0..30).map(|round| "abba".repeat(round)).collect();
+    let prompts = (0..30).map(|round| turns(&[&said[..=round], &[&answers[round], "b"]].concat()));
+    let prompts: Vec<Prompt> = prompts.collect();
+    let expected: Vec<_> = prompts
+        .iter()
+        .map(|p| first.encode(p, &tokenizer, 0))
+        .collect();
+    assert_ne!(
+        expected[29],
+        prompts[29].encode(&tokenizer),
+        "it was spelt otherwise"
+    );
+    let whole = first.latest(usize::MAX);
+    let mut sorted = |mut pieces: Vec<Piece>| {
+        pieces.sort_by_key(|piece| (piece.parent.0, piece.tokens.clone(), piece.ends));
+        pieces
+    };
+    let dedup = sorted(whole.clone());
+    assert_eq!(dedup.len(), first.trie().len() - 2, "all but the two roots");
+    for pieces in [kept, whole] {
+        let second = Spellings::default();
+        second.add(pieces.clone());
+        second.add(pieces);
+        for (prompt, expected) in prompts.iter().zip(&expected) {
+            assert_eq!(second.encode(prompt, &tokenizer, 0), *expected);
+        }
+        assert!(second.take_unwritten().is_empty(), "it came from there");
+        assert_eq!(sorted(second.latest(usize::MAX)), dedup);
+        second.trie().check();
+    }
+    // Few pieces are those of the last sequence.
+    let last = first.latest(3);
+    let third = Spellings::default();
+    third.add(last);
+    assert_eq!(third.trie().len(), 3 + 2);
+}

@@ -41,7 +41,9 @@ fn the_least_recently_used_block_goes_first_and_children_before_parents() {
     let new = publish(&mut blocks, &[7, 8]);
     release(&mut blocks, new);
     // Uses 1 again.
-    let hit = blocks.adopt(NONE, chain_key(root_key(0), &[1]), &[1]).unwrap();
+    let hit = blocks
+        .adopt(NONE, chain_key(root_key(0), &[1]), &[1])
+        .unwrap();
     assert_eq!(hit, old[0]);
     blocks.release(hit);
     blocks.check(&[]);
@@ -76,7 +78,9 @@ fn a_held_block_is_never_evicted() {
     let mut blocks = Blocks::new(3, 1, false);
     let table = publish(&mut blocks, &[1, 2]);
     release(&mut blocks, table);
-    let hit = blocks.adopt(NONE, chain_key(root_key(0), &[1]), &[1]).unwrap();
+    let hit = blocks
+        .adopt(NONE, chain_key(root_key(0), &[1]), &[1])
+        .unwrap();
     let others = [blocks.allocate(), blocks.allocate()];
     assert!(!others.contains(&hit));
     blocks.check(&[&[hit], &others]);

@@ -95,7 +95,7 @@ async fn answer<E: Encode>(
             let body: Value = serde_json::from_slice(&body)?;
             let body = Field::body(&body)?;
             let (tenant, priority) = caller.identify(&body, &server.config().tenant_from)?;
-            let mut job = decode(server, &body)?;
+            let mut job = decode(&server.for_tenant(&tenant), &body)?;
             for request in &mut job.requests {
                 request.set_account(tenant.clone(), priority);
             }

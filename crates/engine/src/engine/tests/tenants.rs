@@ -101,3 +101,21 @@ fn a_weight_given_by_name_is_in_force() {
         ("heavy", 3000)
     );
 }
+
+#[test]
+fn prefixes_and_spellings_of_another_salt_are_not_taken_over() {
+    let mut rig = Rig::new(FakeModel::new(VOCAB), &small());
+    let ask = |rig: &mut Rig, salt: u64| {
+        let handle = rig.handle.with_salt(salt);
+        let request = handle
+            .prepare_text(PromptInput::Text(long(100)), greedy(3))
+            .expect("valid");
+        let stream = rig.handle.submit(request).expect("room");
+        rig.settle();
+        Answer::of(stream).cached
+    };
+    let (ann, bob) = (Tenant::named("ann").salt(), Tenant::named("bob").salt());
+    let cached = [0, ann, bob, ann, 0, bob].map(|salt| ask(&mut rig, salt));
+    assert_eq!(cached, [0, 0, 0, 96, 96, 96].map(Some));
+    assert!(ann != 0 && ann != bob && Tenant::default().salt() != 0);
+}

@@ -612,7 +612,11 @@ fn a_folder_that_vanishes_is_empty_and_comes_back() {
     });
     assert_eq!(rig.load(&tokens(1, 2)), 0);
     rig.settle();
-    assert_eq!(rig.store.lookup(0, &tokens(1, 2)), 0, "it is not asked again");
+    assert_eq!(
+        rig.store.lookup(0, &tokens(1, 2)),
+        0,
+        "it is not asked again"
+    );
     rig.save(&tokens(2, 2));
     assert!(
         open(&rig.shelf, PAGE).is_err(),
