@@ -6,6 +6,7 @@
 
 mod chat;
 mod constraint;
+mod dialect;
 mod error;
 mod output;
 mod part;
@@ -17,6 +18,7 @@ mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall, ToolChoice};
 pub use constraint::{Constraint, ConstraintCompiler, Matcher};
+pub use dialect::{Dialect, Parser};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
 pub use part::Part;

@@ -12,6 +12,13 @@ pub struct Prompt {
     segments: Vec<Segment>,
 }
 
+/// A part of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece<'p> {
+    Text(&'p str),
+    Control { id: u32, text: &'p str },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Text(String),
@@ -40,6 +47,14 @@ impl Prompt {
             id,
             text: text.to_owned(),
         });
+    }
+
+    /// What it consists of, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.segments.iter().map(|segment| match segment {
+            Segment::Text(text) => Piece::Text(text),
+            Segment::Control { id, text } => Piece::Control { id: *id, text },
+        })
     }
 
     /// The prompt as text, control tokens spelt out.

@@ -1,0 +1,235 @@
+//! What a parser has read so far: parts of an answer, with the whitespace around syntax left out.
+//!
+//! Whitespace between text and a marker belongs to the syntax (templates write it as they like), so it is held back until what
+//! follows is known. Whitespace before the first text of an answer, and after the last, is the model's own and stays.
+
+use super::marks::is_code;
+use crate::Part;
+
+/// What the bytes of a part belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Reasoning,
+    Arguments,
+}
+
+/// Where text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fresh {
+    /// Nothing has been said.
+    Start,
+    /// A marker came last.
+    Syntax,
+    /// Text came last.
+    Text,
+}
+
+/// Collects parts.
+#[derive(Debug)]
+pub(super) struct Out {
+    parts: Vec<Part>,
+    /// Bytes of the part under way: whole characters at the end of each push.
+    bytes: Vec<u8>,
+    kind: Kind,
+    /// Whitespace whose meaning depends on what follows.
+    blanks: Vec<u8>,
+    fresh: Fresh,
+    /// What is read now is reasoning.
+    reasoning: bool,
+    /// Bytes since a head began that may turn out to be no call.
+    head: Option<Vec<u8>>,
+    calls: usize,
+    /// Bytes taken so far.
+    position: usize,
+    /// Where what was said last ended.
+    said: usize,
+    /// Where the block under way begins, with the whitespace before it.
+    block_start: usize,
+    /// The same of the first block that held a call.
+    calls_start: Option<usize>,
+}
+
+impl Out {
+    pub(super) fn new() -> Self {
+        Self {
+            parts: Vec::new(),
+            bytes: Vec::new(),
+            kind: Kind::Text,
+            blanks: Vec::new(),
+            fresh: Fresh::Start,
+            reasoning: false,
+            head: None,
+            calls: 0,
+            position: 0,
+            said: 0,
+            block_start: 0,
+            calls_start: None,
+        }
+    }
+
+    /// A byte of text for the user.
+    pub(super) fn text(&mut self, byte: u8) {
+        self.said(Kind::Text, byte);
+    }
+
+    /// A byte of reasoning.
+    pub(super) fn reasoning(&mut self, byte: u8) {
+        self.said(Kind::Reasoning, byte);
+    }
+
+    fn said(&mut self, kind: Kind, byte: u8) {
+        if is_code(byte) {
+            return;
+        }
+        if byte.is_ascii_whitespace() {
+            self.blanks.push(byte);
+            return;
+        }
+        let blanks = std::mem::take(&mut self.blanks);
+        self.switch(kind);
+        if self.fresh != Fresh::Syntax {
+            self.bytes.extend_from_slice(&blanks);
+        }
+        self.bytes.push(byte);
+        self.fresh = Fresh::Text;
+        self.said = self.position;
+    }
+
+    /// A marker was read that separates what was before it from what follows.
+    pub(super) fn syntax(&mut self) {
+        self.blanks.clear();
+        self.fresh = Fresh::Syntax;
+    }
+
+    /// Reasoning begins or ends.
+    pub(super) fn set_reasoning(&mut self, on: bool) {
+        self.syntax();
+        self.reasoning = on;
+        self.said = self.position;
+    }
+
+    /// So many more bytes have been taken.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.position += bytes;
+    }
+
+    /// So many of them are taken again.
+    pub(super) fn go_back(&mut self, bytes: usize) {
+        self.position -= bytes;
+    }
+
+    /// A block begins, with the last `taken` bytes, after what was said.
+    pub(super) fn begin_block(&mut self, taken: usize) {
+        self.block_start = self.said.min(self.position - taken);
+    }
+
+    /// Where the first block that held a call begins, with the whitespace before it.
+    pub(super) fn calls_start(&self) -> Option<usize> {
+        self.calls_start
+    }
+
+    pub(super) fn is_reasoning(&self) -> bool {
+        self.reasoning
+    }
+
+    /// Whether the next byte begins a line, or is the first since a marker.
+    pub(super) fn is_at_line_start(&self) -> bool {
+        self.is_run_empty() || self.blanks.contains(&b'\n')
+    }
+
+    /// Whether there was no text since the beginning or a marker, but for whitespace.
+    pub(super) fn is_run_empty(&self) -> bool {
+        self.fresh != Fresh::Text
+    }
+
+    /// A call begins.
+    pub(super) fn call(&mut self, name: &str) {
+        self.flush();
+        self.syntax();
+        self.head = None;
+        self.calls += 1;
+        self.calls_start.get_or_insert(self.block_start);
+        self.parts.push(Part::Call {
+            id: String::new(),
+            name: name.to_owned(),
+        });
+        self.kind = Kind::Arguments;
+    }
+
+    /// Bytes of the latest call's arguments.
+    pub(super) fn arguments(&mut self, bytes: &[u8]) {
+        debug_assert_eq!(self.kind, Kind::Arguments, "arguments belong to a call");
+        let bytes = bytes.iter().copied().filter(|&byte| !is_code(byte));
+        self.bytes.extend(bytes);
+    }
+
+    /// How many calls have begun.
+    pub(super) fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// Bytes from here on may turn out to be no call; `first` is what has been read of them.
+    pub(super) fn begin_head(&mut self, first: &[u8]) {
+        self.head = Some(first.to_vec());
+    }
+
+    /// Notes what was read, if a head is under way.
+    pub(super) fn note(&mut self, bytes: &[u8]) {
+        if let Some(head) = &mut self.head {
+            head.extend_from_slice(bytes);
+        }
+    }
+
+    /// How long the head under way is.
+    pub(super) fn head_len(&self) -> usize {
+        self.head.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The head under way, which was no call.
+    pub(super) fn take_head(&mut self) -> Vec<u8> {
+        self.head.take().unwrap_or_default()
+    }
+
+    /// The parts since the last time.
+    pub(super) fn take(&mut self) -> Vec<Part> {
+        self.flush();
+        std::mem::take(&mut self.parts)
+    }
+
+    /// The last parts: nothing follows the whitespace that was held back.
+    pub(super) fn finish(&mut self) -> Vec<Part> {
+        let blanks = std::mem::take(&mut self.blanks);
+        if self.fresh != Fresh::Syntax {
+            let kind = if self.reasoning {
+                Kind::Reasoning
+            } else {
+                Kind::Text
+            };
+            self.switch(kind);
+            self.bytes.extend_from_slice(&blanks);
+        }
+        self.take()
+    }
+
+    fn switch(&mut self, kind: Kind) {
+        if self.kind != kind {
+            self.flush();
+            self.kind = kind;
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.bytes.is_empty() {
+            return;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let text = String::from_utf8(bytes).expect("parts are cut between characters");
+        let part = match self.kind {
+            Kind::Text => Part::Text(text),
+            Kind::Reasoning => Part::Reasoning(text),
+            Kind::Arguments => Part::Arguments(text),
+        };
+        part.append_to(&mut self.parts);
+    }
+}
