@@ -41,6 +41,8 @@ pub(super) struct Attention<'a, E> {
 /// Memory of attention, kept from call to call.
 #[derive(Default)]
 pub(super) struct AttentionScratch {
+    /// Rows of the batch that tiles have between them.
+    strips: Vec<Range<usize>>,
     tiles: Vec<Tile>,
     tasks: Vec<Task>,
     /// Of each task that is part of a family: what [`Attention::attend_apart`] says.
@@ -50,12 +52,14 @@ pub(super) struct AttentionScratch {
     threads: Vec<Mutex<Work>>,
 }
 
-/// Tiles of a call whose outputs are found without asking for memory: all but those of long prompts.
-const USUAL_TILES: usize = 64;
+/// Strips of a call whose outputs are found without asking for memory: all but those of long prompts.
+const USUAL_STRIPS: usize = 64;
 
-/// Neighbouring rows of one sequence.
+/// Neighbouring rows of one sequence, and some of their heads.
 struct Tile {
     sequence: usize,
+    strip: usize,
+    heads: Range<usize>,
     rows: Range<usize>,      // of the batch
     positions: Range<usize>, // of the sequence
     spans: Range<usize>,     // that any of the rows sees
@@ -84,6 +88,7 @@ impl<E: Element> Attention<'_, E> {
     pub(super) fn run(&self, out: &mut [f32], pool: &Pool, scratch: &mut AttentionScratch) {
         let threads = self.plan(pool.threads(), scratch);
         let AttentionScratch {
+            strips,
             tiles,
             tasks,
             partials,
@@ -91,7 +96,12 @@ impl<E: Element> Attention<'_, E> {
             threads: works,
         } = scratch;
         let row_len = self.spec.heads * self.spec.head_dim;
-        let outs = split(out, tiles.iter().map(|tile| tile.rows.len() * row_len));
+        let outs = split(out, strips.iter().map(|rows| rows.len() * row_len));
+        let finish = |tile: &Tile, head: usize, work: &mut Work| {
+            let before = tile.rows.start - strips[tile.strip].start;
+            let mut out = lock(&outs[tile.strip]);
+            self.finish(tile, head, work, &mut out[before * row_len..]);
+        };
         let (partials, finished) = (&*partials, &*finished);
 
         let next = AtomicUsize::new(0);
@@ -104,7 +114,7 @@ impl<E: Element> Attention<'_, E> {
                 let _prepared = self.prepare(tile, task.head, &mut work);
                 if task.is_whole() {
                     self.attend(tile, task, &mut work);
-                    self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
+                    finish(tile, task.head, &mut work);
                     continue;
                 }
                 let len = self.partial_len(tile, task);
@@ -122,7 +132,7 @@ impl<E: Element> Attention<'_, E> {
                         let len = self.partial_len(tile, &tasks[part]);
                         self.merge_apart(&lock(&partials[part])[..len], &mut work.total);
                     }
-                    self.finish(tile, task.head, &mut work, &mut lock(&outs[task.tile]));
+                    finish(tile, task.head, &mut work);
                 }
             }
         };
@@ -141,27 +151,30 @@ impl<E: Element> Attention<'_, E> {
     /// Cuts the batch into tasks; the number of threads worth using.
     fn plan(&self, threads: usize, scratch: &mut AttentionScratch) -> usize {
         let AttentionScratch {
+            strips,
             tiles,
             tasks,
             partials,
             finished,
             threads: works,
         } = scratch;
+        strips.clear();
         tiles.clear();
         tasks.clear();
         for sequence in 0..self.batch.sequences.len() {
-            self.cut(sequence, threads, tiles);
+            self.cut(sequence, threads, strips, tiles);
         }
         let work_of = |tile: &Tile| tile.positions.len() * tile.spans.len();
-        let all: usize = tiles.iter().map(work_of).sum();
-        let work = all * SPAN * 2 * self.spec.heads * self.spec.head_dim;
+        let of_heads = |tile: &Tile| work_of(tile) * tile.heads.len();
+        let all = tiles.iter().map(of_heads).sum::<usize>();
+        let work = all * SPAN * 2 * self.group() * self.spec.head_dim;
         let threads = if work < MIN_SHARED_WORK { 1 } else { threads };
         // What a task should do, in the units of `work_of`. Spans that are worked out apart cost memory and merging, more
         // with more rows; with few rows, four tasks a thread even out what one of them loses to other programs.
         let share = |tile: &Tile| {
             let few = tile.positions.len() * self.group() <= LEAST_ROWS;
             let tasks = if few { 4 * threads } else { threads };
-            (all * self.spec.kv_heads).div_ceil(tasks).max(1)
+            all.div_ceil(tasks).max(1)
         };
         // Later rows of a sequence see more: the longest tasks go first.
         for (index, tile) in tiles.iter().enumerate().rev() {
@@ -170,7 +183,7 @@ impl<E: Element> Attention<'_, E> {
                 _ => (2 * work_of(tile) / share(tile)).div_ceil(2),
             };
             let count = parts.clamp(1, tile.spans.len());
-            for head in 0..self.spec.kv_heads {
+            for head in tile.heads.clone() {
                 let family = tasks.len()..tasks.len() + count;
                 for part in 0..count {
                     let at = |part: usize| tile.spans.start + part * tile.spans.len() / count;
@@ -195,28 +208,60 @@ impl<E: Element> Attention<'_, E> {
         threads
     }
 
-    /// Cuts a sequence's rows into tiles of nearly the same size, so many that the threads get equal shares.
-    fn cut(&self, sequence: usize, threads: usize, tiles: &mut Vec<Tile>) {
+    /// Cuts a sequence's rows into strips of nearly the same size, and those into tiles, so many that the threads get
+    /// equal shares. Each tile converts all keys and values that it sees, so they are as few as they can be: where the
+    /// heads of the last strip do not come out even, only those left over are cut again.
+    fn cut(
+        &self,
+        sequence: usize,
+        threads: usize,
+        strips: &mut Vec<Range<usize>>,
+        tiles: &mut Vec<Tile>,
+    ) {
         let info = &self.batch.sequences[sequence];
         let (start, len) = (info.rows.start as usize, info.rows.len());
+        let heads = self.spec.kv_heads;
         let most = (most_rows::<E>(self.isa) / self.group()).max(1);
         let mut count = len.div_ceil(most);
-        while !(count * self.spec.kv_heads).is_multiple_of(threads)
-            && len * self.group() >= (count + 1) * LEAST_ROWS
-        {
+        let worth = |tiles: usize| len * self.group() >= tiles * LEAST_ROWS;
+        let left_over = |count: usize| count * heads % threads;
+        while left_over(count) > heads && worth(count + 1) {
             count += 1;
         }
-        for tile in 0..count {
-            let rows = start + tile * len / count..start + (tile + 1) * len / count;
-            let first = self.batch.positions[rows.start] as usize;
-            let positions = first..first + rows.len();
-            let spans = self.visible(first).start / SPAN..(positions.end - 1) / SPAN + 1;
-            tiles.push(Tile {
-                sequence,
-                rows,
-                positions,
-                spans,
-            });
+        let pieces = threads / gcd(left_over(count), threads);
+        let over = if left_over(count) <= heads && worth(count * pieces) {
+            left_over(count)
+        } else {
+            0
+        };
+        let part = |rows: &Range<usize>, index: usize, of: usize| {
+            rows.start + index * rows.len() / of..rows.start + (index + 1) * rows.len() / of
+        };
+        for strip in 0..count {
+            let rows = part(&(start..start + len), strip, count);
+            let over = if strip + 1 == count { over } else { 0 };
+            let whole = (rows.clone(), 0..heads - over);
+            let cut = (0..pieces).map(|piece| (part(&rows, piece, pieces), heads - over..heads));
+            for (rows, heads) in std::iter::once(whole).chain(cut) {
+                if !rows.is_empty() && !heads.is_empty() {
+                    tiles.push(self.tile(sequence, strips.len(), rows, heads));
+                }
+            }
+            strips.push(rows);
+        }
+    }
+
+    fn tile(&self, sequence: usize, strip: usize, rows: Range<usize>, heads: Range<usize>) -> Tile {
+        let first = self.batch.positions[rows.start] as usize;
+        let positions = first..first + rows.len();
+        let spans = self.visible(first).start / SPAN..(positions.end - 1) / SPAN + 1;
+        Tile {
+            sequence,
+            strip,
+            heads,
+            rows,
+            positions,
+            spans,
         }
     }
 
@@ -372,11 +417,16 @@ impl Task {
     }
 }
 
+/// The greatest number that divides both; the other where one is 0.
+fn gcd(a: usize, b: usize) -> usize {
+    if a == 0 { b } else { gcd(b % a, a) }
+}
+
 /// Cuts `data` into pieces of these lengths, one owner each.
 fn split(
     mut data: &mut [f32],
     lens: impl Iterator<Item = usize>,
-) -> SmallVec<[Mutex<&mut [f32]>; USUAL_TILES]> {
+) -> SmallVec<[Mutex<&mut [f32]>; USUAL_STRIPS]> {
     lens.map(|len| Mutex::new(data.split_off_mut(..len).expect("the pieces fit")))
         .collect()
 }

@@ -144,7 +144,7 @@ pub(crate) struct SpanWork {
 pub(crate) fn most_rows<E: Element>(isa: Isa) -> usize {
     match E::layout(isa) {
         Layout::Rows => 96,
-        Layout::Pairs => 192,
+        Layout::Pairs => 384,
     }
 }
 
