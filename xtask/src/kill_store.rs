@@ -3,18 +3,18 @@
 //! After every death the folder must be within its budget, the next start must be quick, and every answer must be that of a
 //! server without a store.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use crate::served::{self, Server};
 use crate::{andante, peers};
 
 /// Kills, unless the caller wants another number.
@@ -37,13 +37,6 @@ struct Seen {
     prompt_tokens: AtomicU64,
 }
 
-/// A server; killed when dropped.
-struct Server {
-    process: Child,
-    address: String,
-    start: Duration,
-}
-
 #[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let runs = match args {
@@ -58,7 +51,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         fs::remove_dir_all(&folder)?;
     }
     let prompts: Vec<String> = (0..12).map(prompt).collect();
-    let cold = Server::start(&program, &model, None)?;
+    let cold = start(&program, &model, None)?;
     let expected: Result<Vec<String>> = prompts
         .iter()
         .map(|prompt| Ok(ask(&cold.address, prompt)?.0))
@@ -67,7 +60,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     drop(cold);
     let (seen, mut longest_start, mut most_bytes) = (Seen::default(), Duration::ZERO, 0);
     for number in 0..runs {
-        let server = Server::start(&program, &model, Some(&folder))?;
+        let server = start(&program, &model, Some(&folder))?;
         longest_start = longest_start.max(server.start);
         live(server, number, &prompts, &expected, &seen);
         let bytes = size(&folder)?;
@@ -139,61 +132,23 @@ impl Seen {
     }
 }
 
-impl Server {
-    fn start(program: &Path, model: &PathBuf, folder: Option<&Path>) -> Result<Self> {
-        let since = Instant::now();
-        let mut command = Command::new(program);
-        command
-            .args(["serve", "--port", "0", "--sessions", "2", "--ctx", "2048"])
-            .arg("--model")
-            .arg(model)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        if let Some(folder) = folder {
-            let budget = BUDGET_MB.to_string();
-            command.arg("--kv-disk-dir").arg(folder);
-            command.args(["--kv-disk-space-mb", &budget]);
-        }
-        let mut process = command.spawn().context("cannot start the server")?;
-        let mut line = String::new();
-        let output = process.stdout.take().context("it has an output")?;
-        BufReader::new(output).read_line(&mut line)?;
-        let address = line
-            .trim_end()
-            .rsplit_once("http://")
-            .context("the server does not say where it listens")?
-            .1
-            .to_owned();
-        Ok(Self {
-            process,
-            address,
-            start: since.elapsed(),
-        })
+/// A server with room for two sessions, killed when dropped.
+fn start(program: &Path, model: &Path, folder: Option<&Path>) -> Result<Server> {
+    let budget = BUDGET_MB.to_string();
+    let plain = ["--sessions", "2", "--ctx", "2048", "--model"].map(OsStr::new);
+    let mut args = plain.to_vec();
+    args.push(model.as_os_str());
+    if let Some(folder) = folder {
+        args.extend([OsStr::new("--kv-disk-dir"), folder.as_os_str()]);
+        args.extend(["--kv-disk-space-mb", &budget].map(OsStr::new));
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // SIGKILL.
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
+    Server::start(program, &args)
 }
 
 /// The answer to a prompt, and what it has used.
 fn ask(address: &str, prompt: &str) -> Result<(String, Value)> {
     let body = json!({"prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": true});
-    let body = body.to_string();
-    let mut stream = TcpStream::connect(address)?;
-    write!(
-        stream,
-        "POST /v1/completions HTTP/1.0\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    let mut answer: Value = serde_json::from_str(body)?;
+    let mut answer = served::ask(address, "/v1/completions", &body)?;
     let text = answer["choices"][0]["text"].as_str().context("no text")?;
     Ok((text.to_owned(), answer["usage"].take()))
 }

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
-pub(crate) use kv::{KvCommand, KvDiskArgs};
+pub(crate) use kv::{KeyFile, KvCommand, KvDiskArgs};
 pub(crate) use load::{LoadArgs, SloArgs};
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
 pub(crate) use quantize::{QuantizeArgs, QuantizeType};

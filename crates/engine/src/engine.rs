@@ -212,7 +212,9 @@ impl Engine {
         if self.recording.is_some() {
             self.scheduler.record(true);
         }
-        self.store = Some(Stores::new(store));
+        let mut store = Stores::new(store);
+        store.share(&self.shared.spellings);
+        self.store = Some(store);
         self
     }
 
@@ -409,6 +411,9 @@ impl Engine {
             }
             now_us + SAVE_AT_END_US
         });
+        if self.shared.spellings.have_news() {
+            store.said();
+        }
         // Nobody waits for it any more.
         store.abandon_load(&mut self.scheduler);
         let Some(left_us) = until_us.checked_sub(now_us).filter(|&us| us > 0) else {

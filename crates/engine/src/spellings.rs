@@ -21,7 +21,7 @@ use andante_text::{Prompt, Spelling, Tokenizer};
 
 pub(crate) use trie::PIECE;
 use trie::Trie;
-pub use trie::{Piece, PieceId};
+pub(crate) use trie::{Piece, PieceId};
 
 /// Requests that wait for the next text to be encoded; where prompts come as tokens and nothing is stored, it never is.
 const MOST_ENDED: usize = 64;

@@ -9,21 +9,26 @@ mod folder;
 mod index;
 mod key;
 mod objects;
+mod said;
+mod secret;
 mod state;
 mod upkeep;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use andante_model::Model;
 use andante_sched::{IoKind, IoUnit, Scheduler};
 
 use crate::clock::Clock;
+use crate::spellings::Spellings;
 
 pub use block::{ObjectInfo, Reject, inspect};
 pub use disk::DiskStore;
 pub use folder::Folder;
 pub use key::{Key, ObjectName};
-pub use objects::{Listed, Objects};
+pub use objects::{Listed, Listing, Objects};
+pub use secret::Secret;
 pub use state::{StoreConfig, StoreStats};
 pub use upkeep::{prune, verify};
 
@@ -55,6 +60,12 @@ pub trait Store: Send {
 
     /// What it has done, and what it holds.
     fn stats(&self) -> StoreStats;
+
+    /// Adds what it knows of how prompts and answers were spelt, and goes on to keep it. Before the first request.
+    fn share(&mut self, _spellings: &Arc<Spellings>) {}
+
+    /// There is something in the spellings that it does not know.
+    fn said(&mut self) {}
 }
 
 /// Consecutive blocks of one sequence.
@@ -137,6 +148,14 @@ impl Stores {
 
     pub(crate) fn stats(&self) -> StoreStats {
         self.store.stats()
+    }
+
+    pub(crate) fn share(&mut self, spellings: &Arc<Spellings>) {
+        self.store.share(spellings);
+    }
+
+    pub(crate) fn said(&mut self) {
+        self.store.said();
     }
 
     /// Whether a unit is under way beyond its step.

@@ -28,6 +28,8 @@ pub(crate) fn fingerprint(file: &GgufFile) -> Fingerprint {
 pub(crate) fn of_blocks(file: &Fingerprint, shape: &KvShape, format: &str) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("andante KV blocks v1");
     field(&mut hasher, env!("CARGO_PKG_VERSION").as_bytes());
+    // Of the sources: a kernel that rounds otherwise makes other blocks, whatever the version says.
+    field(&mut hasher, env!("ANDANTE_ARITHMETIC").as_bytes());
     field(&mut hasher, file.0.as_bytes());
     let KvShape {
         layers,

@@ -53,7 +53,7 @@ pub trait Model: Send {
     fn write_block(&mut self, block: u32, bytes: &[u8]);
 
     /// Names what decides a block's bytes beside the tokens before its end: the file, the backend's number format and
-    /// arithmetic, the version of this program. Equal identities mean that blocks can be exchanged, bit for bit.
+    /// arithmetic, the version of this program and its sources of arithmetic. Equal identities mean that blocks can be exchanged, bit for bit.
     ///
     /// Of the weights, only the first and last 4 KiB of each tensor are looked at, since reading all would take as long as
     /// reading the file: models that differ elsewhere alone are not told apart.

@@ -19,6 +19,9 @@ pub(crate) struct KvDiskArgs {
         requires = "kv_disk_dir"
     )]
     pub(crate) kv_disk_space_mb: u64,
+    /// Encrypt what is stored: a file of 32 bytes, or of 64 hexadecimal digits, that nobody else may read
+    #[arg(long, value_name = "FILE", requires = "kv_disk_dir")]
+    pub(crate) kv_encrypt_key_file: Option<PathBuf>,
     /// Give every tenant a prefix cache of its own, so that none learns by timing what another asked
     #[arg(long)]
     pub(crate) kv_isolate_tenants: bool,
@@ -38,6 +41,8 @@ pub(crate) enum KvCommand {
         dir: PathBuf,
         /// The first digits of a block's key, as `ls` shows it
         key: String,
+        #[command(flatten)]
+        secret: KeyFile,
     },
     /// Read every block and check it; fails when one is damaged
     Verify {
@@ -46,6 +51,8 @@ pub(crate) enum KvCommand {
         /// Remove damaged blocks and what continues them
         #[arg(long)]
         remove: bool,
+        #[command(flatten)]
+        secret: KeyFile,
     },
     /// Remove the blocks of least worth until the rest fits
     Prune {
@@ -55,4 +62,12 @@ pub(crate) enum KvCommand {
         #[arg(long, value_name = "MB")]
         space_mb: u64,
     },
+}
+
+/// What the folder is encrypted with.
+#[derive(Args, Debug)]
+pub(crate) struct KeyFile {
+    /// The file given to the server as --kv-encrypt-key-file
+    #[arg(long = "kv-encrypt-key-file", value_name = "FILE")]
+    pub(crate) path: Option<PathBuf>,
 }

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use andante_engine::{
-    Folder, Key, Listed, ObjectInfo, ObjectName, Objects, inspect, prune, verify,
+    Folder, Key, Listed, ObjectInfo, ObjectName, Objects, Reject, inspect, prune, verify,
 };
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::args::KvCommand;
+use crate::args::{KeyFile, KvCommand};
+use crate::objects;
 use crate::output::print;
 
 /// Digits of a key that are shown: enough to tell a million blocks apart.
@@ -21,8 +22,12 @@ const DIGITS: usize = 16;
 pub(crate) fn run(command: &KvCommand) -> Result<()> {
     match command {
         KvCommand::Ls { dir } => ls(&open(dir)?),
-        KvCommand::Show { dir, key } => show(&open(dir)?, key),
-        KvCommand::Verify { dir, remove } => check(open(dir)?, *remove),
+        KvCommand::Show { dir, key, secret } => show(&open(dir)?, key, secret),
+        KvCommand::Verify {
+            dir,
+            remove,
+            secret,
+        } => check(open(dir)?, *remove, secret),
         KvCommand::Prune { dir, space_mb } => {
             let left = prune(
                 Arc::new(open(dir)?),
@@ -45,7 +50,7 @@ fn open(dir: &Path) -> Result<Folder> {
 
 /// The sequences of each model, latest first.
 fn ls(folder: &Folder) -> Result<()> {
-    let listed = folder.list()?;
+    let listed = folder.list()?.objects;
     let parents: HashSet<Key> = listed.iter().map(|object| object.name.parent).collect();
     let names: HashMap<Key, ObjectName> = by_key(&listed);
     let mut models: BTreeMap<Key, Vec<&Listed>> = BTreeMap::new();
@@ -80,8 +85,9 @@ fn ls(folder: &Folder) -> Result<()> {
 }
 
 /// The blocks from the beginning of a sequence to the one whose key begins so.
-fn show(folder: &Folder, key: &str) -> Result<()> {
-    let listed = folder.list()?;
+fn show(folder: &Folder, key: &str, secret: &KeyFile) -> Result<()> {
+    let secret = objects::secret(secret.path.as_deref())?;
+    let listed = folder.list()?.objects;
     let fits = |object: &&Listed| object.name.key.to_string().starts_with(key);
     let mut found = listed.iter().filter(fits);
     let last = found.next().context("no block has a key that begins so")?;
@@ -91,8 +97,12 @@ fn show(folder: &Folder, key: &str) -> Result<()> {
     let mut object = Vec::new();
     for name in chain(&by_key(&listed), last.name) {
         folder.get(&name, &mut object)?;
-        match inspect(&object) {
+        match inspect(&mut object, secret.as_ref()) {
             Ok(info) => print_block(&info)?,
+            Err(Reject::Sealed) => print(format_args!(
+                "{}  encrypted with another key\n",
+                short(&name.key)
+            ))?,
             Err(_) => print(format_args!("{}  damaged\n", short(&name.key)))?,
         }
     }
@@ -111,10 +121,12 @@ fn print_block(info: &ObjectInfo) -> Result<()> {
     ))
 }
 
-fn check(folder: Folder, remove: bool) -> Result<()> {
-    let (mut whole, mut faults, mut printed) = (0, Vec::new(), Ok(()));
-    verify(&folder, |name, found| match found {
+fn check(folder: Folder, remove: bool, secret: &KeyFile) -> Result<()> {
+    let secret = objects::secret(secret.path.as_deref())?;
+    let (mut whole, mut sealed, mut faults, mut printed) = (0, 0, Vec::new(), Ok(()));
+    verify(&folder, secret.as_ref(), |name, found| match found {
         Ok(_) => whole += 1,
+        Err(Reject::Sealed) => sealed += 1,
         Err(reject) => {
             if printed.is_ok() {
                 printed = print(format_args!("{name}: {reject:?}\n"));
@@ -123,6 +135,11 @@ fn check(folder: Folder, remove: bool) -> Result<()> {
         }
     })?;
     printed?;
+    if sealed > 0 {
+        print(format_args!(
+            "{sealed} blocks are encrypted with another key, and nobody can tell whether they are whole\n"
+        ))?;
+    }
     if remove {
         prune(Arc::new(folder), &faults, u64::MAX)?;
     } else if !faults.is_empty() {

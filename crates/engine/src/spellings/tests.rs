@@ -246,7 +246,7 @@ fn spellings_are_the_same_after_a_restart() {
         "it was spelt otherwise"
     );
     let whole = first.latest(usize::MAX);
-    let mut sorted = |mut pieces: Vec<Piece>| {
+    let sorted = |mut pieces: Vec<Piece>| {
         pieces.sort_by_key(|piece| (piece.parent.0, piece.tokens.clone(), piece.ends));
         pieces
     };

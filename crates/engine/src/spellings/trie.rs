@@ -14,11 +14,11 @@ const DOMAIN: &str = "andante said 1 piece";
 
 /// Names the tokens from the beginning of a sequence to the end of a piece, and their salt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PieceId(pub(crate) [u8; 16]);
+pub(crate) struct PieceId(pub(crate) [u8; 16]);
 
 /// Consecutive tokens of what was said, 32 of them unless the sequence ends with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// What it continues.
     pub(crate) parent: PieceId,
     /// Bit `i`: a prompt or an answer ended after `i + 1` of the tokens.

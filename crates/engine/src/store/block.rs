@@ -4,6 +4,7 @@
 //! claims to hold is compared with what was asked for, tokens included, before any of it is used.
 
 use super::key::Key;
+use super::secret::{self, Secret};
 
 const MAGIC: [u8; 8] = *b"ANDANTEK";
 const VERSION: u32 = 1;
@@ -41,6 +42,8 @@ pub enum Reject {
     Damaged,
     /// It is whole, but holds something else than its name says.
     Foreign,
+    /// It is encrypted, with another key than this or without one being given: nobody can tell what it holds.
+    Sealed,
 }
 
 /// A block to be written or asked for.
@@ -113,12 +116,17 @@ pub(crate) fn decode(object: &[u8], block: &Block<'_>, kv: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// What a whole object holds. Its KV bytes are not looked at beyond the checksum.
+/// What a whole object holds; it is decrypted in its place. Its KV bytes are not looked at beyond the checksum.
 ///
 /// # Errors
-/// [`Reject::Damaged`] when it is not whole.
-pub fn inspect(object: &[u8]) -> Result<ObjectInfo, Reject> {
-    Ok(Parts::of(object)?.info)
+/// [`Reject::Damaged`] when it is not whole; others when `secret` is not what it is encrypted with.
+pub fn inspect(object: &mut [u8], secret: Option<&Secret>) -> Result<ObjectInfo, Reject> {
+    info(secret::open(secret, object)?)
+}
+
+/// As [`inspect`], of an object that is not encrypted.
+pub(crate) fn info(plain: &[u8]) -> Result<ObjectInfo, Reject> {
+    Ok(Parts::of(plain)?.info)
 }
 
 /// An object taken apart, its checksum verified.
@@ -225,7 +233,7 @@ mod tests {
             let mut read = vec![0xAA; kv.len()];
             assert_eq!(decode(&object, &block(&[1, 2, 70_000]), &mut read), Ok(()));
             assert_eq!(read, *kv);
-            let info = inspect(&object).expect("whole");
+            let info = inspect(&mut object, None).expect("whole");
             assert_eq!(info.tokens, [1, 2, 70_000]);
             assert_eq!(info.kv_bytes, kv.len() as u64);
             assert_eq!(info.stored_bytes < info.kv_bytes, packs);

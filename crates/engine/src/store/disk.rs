@@ -16,10 +16,11 @@ use andante_model::Model;
 use self::ahead::Ahead;
 use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
-use super::key::{Naming, ObjectName};
+use super::key::ObjectName;
 use super::objects::{Held, Objects};
 use super::state::{Shared, StoreConfig, StoreStats};
 use super::{Span, Store, Transfer};
+use crate::spellings::Spellings;
 
 /// So much may be copied and not yet written before saving is held up.
 const STAGED_BYTES: usize = 64 << 20;
@@ -31,7 +32,6 @@ const COPY_BYTES: usize = 32 << 20;
 /// A [`Store`] of immutable objects.
 pub struct DiskStore {
     shared: Arc<Shared>,
-    naming: Naming,
     ahead: Arc<Ahead>,
     readers: Readers,
     writes: Sender<WriteJob>,
@@ -40,6 +40,7 @@ pub struct DiskStore {
     given_up: Option<Results>,
     /// A request waits for blocks that are here.
     wanted: bool,
+    spellings: Option<Arc<Spellings>>,
 }
 
 enum Pending {
@@ -61,25 +62,21 @@ impl DiskStore {
     /// # Errors
     /// When the objects cannot even be listed, or there are no threads to be had.
     pub fn open(objects: Arc<dyn Objects>, config: StoreConfig) -> io::Result<Self> {
-        let naming = Naming::new(&config.identity, None);
         let shared = Arc::new(Shared::new(objects, config));
         match Held::take(&*shared.objects) {
             Ok(_held) => {
                 shared.renew()?;
-                shared.make_room(0, &naming.root(0))?;
+                shared.make_room(0, &shared.naming.root(0))?;
             }
             Err(error) => {
-                let (index, _) = shared.state().index.renewed(shared.objects.list()?);
-                let mut state = shared.state();
-                state.index = index;
-                state.pause(&error);
+                shared.look()?;
+                shared.state().pause(&error);
             }
         }
         let writes = writer::start(Arc::clone(&shared))?;
         let ahead = Arc::new(Ahead::default());
         let readers = Readers::start(&shared, &ahead, &writes)?;
         Ok(Self {
-            naming,
             shared,
             ahead,
             readers,
@@ -87,6 +84,7 @@ impl DiskStore {
             pending: None,
             given_up: None,
             wanted: false,
+            spellings: None,
         })
     }
 
@@ -105,7 +103,7 @@ impl DiskStore {
         tokens: &'a [u32],
     ) -> impl Iterator<Item = (ObjectName, &'a [u32])> {
         let block_tokens = self.shared.config.block_tokens as usize;
-        let naming = self.naming;
+        let naming = self.shared.naming;
         let mut parent = naming.root(salt);
         tokens
             .chunks_exact(block_tokens)
@@ -263,7 +261,7 @@ impl Store for DiskStore {
     fn flush(&mut self, most: Duration) {
         let until = Instant::now() + most;
         let mut state = self.shared.state();
-        while !state.staged.is_empty() {
+        while !state.staged.is_empty() || state.to_log > 0 {
             let Some(left) = until.checked_duration_since(Instant::now()) else {
                 tracing::warn!(
                     "KV store: {} blocks could not be saved in time",
@@ -278,6 +276,21 @@ impl Store for DiskStore {
 
     fn stats(&self) -> StoreStats {
         self.shared.state().stats()
+    }
+
+    fn share(&mut self, spellings: &Arc<Spellings>) {
+        if let Err(error) = self.shared.read_said(spellings) {
+            tracing::warn!("KV store: how prompts were spelt cannot be read ({error})");
+        }
+        self.spellings = Some(Arc::clone(spellings));
+    }
+
+    fn said(&mut self) {
+        if let Some(spellings) = &self.spellings {
+            self.shared.state().to_log += 1;
+            // Without the writer the program ends.
+            _ = self.writes.send(WriteJob::Said(Arc::clone(spellings)));
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::key::ObjectName;
+use super::key::{Key, ObjectName};
 
-/// Keeps immutable objects under their names: a folder, a bucket, or a test's memory that tears and loses them.
+/// Keeps immutable objects under their names, and logs beside them: a folder, a bucket, or a test's memory that tears and loses them.
 ///
-/// All of it is called from the store's own threads. Writing, deleting and listing happen only between [`lock`](Self::lock)
+/// All but the first reading of a log is called from the store's own threads. Writing, deleting and listing happen only between [`lock`](Self::lock)
 /// and [`unlock`](Self::unlock), on one thread; reading happens at any time, on another.
 pub trait Objects: Send + Sync {
     /// Waits until no other store changes these objects, and keeps it so until [`unlock`](Self::unlock). Gives whether
@@ -19,11 +19,11 @@ pub trait Objects: Send + Sync {
     /// Ends what [`lock`](Self::lock) began.
     fn unlock(&self);
 
-    /// All objects. Names of other makers are left out.
+    /// All objects and logs. Names of other makers are left out.
     ///
     /// # Errors
     /// When they cannot be reached.
-    fn list(&self) -> io::Result<Vec<Listed>>;
+    fn list(&self) -> io::Result<Listing>;
 
     /// Puts a whole object into `into`, which is emptied first.
     ///
@@ -42,6 +42,39 @@ pub trait Objects: Send + Sync {
     /// # Errors
     /// When it may still be there.
     fn delete(&self, name: &ObjectName) -> io::Result<()>;
+
+    /// The whole records of a log, in the order in which they came. A log that nobody has written is empty.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn read_log(&self, log: &Key) -> io::Result<Vec<Vec<u8>>>;
+
+    /// Adds a record to a log, all of it or nothing, whatever happens. Gives the bytes that the log then takes.
+    ///
+    /// # Errors
+    /// When it is not there afterwards.
+    fn append(&self, log: &Key, record: &[u8]) -> io::Result<u64>;
+
+    /// Puts one record in the place of a log. Gives the bytes that the log then takes.
+    ///
+    /// # Errors
+    /// When it is not there afterwards; the old one may still be.
+    fn replace_log(&self, log: &Key, record: &[u8]) -> io::Result<u64>;
+
+    /// Removes a log; that there is none is no error.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn delete_log(&self, log: &Key) -> io::Result<()>;
+}
+
+/// What is there.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// The objects, in any order.
+    pub objects: Vec<Listed>,
+    /// The logs and their bytes.
+    pub logs: Vec<(Key, u64)>,
 }
 
 /// An object of a listing.

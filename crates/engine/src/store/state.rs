@@ -5,17 +5,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use std::collections::BTreeMap;
+
 use super::block::Reject;
 use super::index::{Index, charged};
-use super::key::{Key, ObjectName};
-use super::objects::{Held, Objects};
+use super::key::{Key, Naming, ObjectName};
+use super::objects::{Held, Listing, Objects};
+use super::said::Log;
+use super::secret::Secret;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// How long nothing is saved after a failure to write.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// What a store is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct StoreConfig {
     /// The model: see [`Model::kv_identity`](andante_model::Model::kv_identity).
     pub identity: [u8; 32],
@@ -25,6 +29,8 @@ pub struct StoreConfig {
     pub block_bytes: usize,
     /// Most bytes of all objects, each rounded up to 4 KiB.
     pub budget_bytes: u64,
+    /// What objects are encrypted with, if they are.
+    pub secret: Option<Secret>,
 }
 
 /// What a store has done since its start, and what it holds.
@@ -36,7 +42,7 @@ pub struct StoreStats {
     pub absent: u64,
     /// Objects that were damaged or cut off.
     pub damaged: u64,
-    /// Objects that held something else than their name says.
+    /// Objects that held something else than their name says, or are encrypted with another key.
     pub foreign: u64,
     /// Objects that could not be read, or were gone.
     pub unreadable: u64,
@@ -54,7 +60,7 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Now: blocks that it has.
     pub blocks: u64,
-    /// Now: bytes that they take.
+    /// Now: bytes that they take, with what is kept beside them.
     pub used_bytes: u64,
     /// Most bytes that they may take.
     pub budget_bytes: u64,
@@ -63,6 +69,7 @@ pub struct StoreStats {
 pub(super) struct Shared {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) config: StoreConfig,
+    pub(super) naming: Naming,
     state: Mutex<State>,
     /// Something staged has been written or given up.
     pub(super) settled: Condvar,
@@ -74,6 +81,11 @@ pub(super) struct State {
     pub(super) index: Index,
     /// Copied, not yet written.
     pub(super) staged: HashSet<Key>,
+    /// Logs and their bytes, of other models and keys too.
+    pub(super) logs: BTreeMap<Key, u64>,
+    pub(super) log: Log,
+    /// Times that the writer was told that there is something to log, and has not looked yet.
+    pub(super) to_log: u32,
     pub(super) stats: StoreStats,
     /// Nothing is saved before: writing has failed.
     paused_until: Option<Instant>,
@@ -97,6 +109,9 @@ impl Shared {
             state: Mutex::new(State {
                 index: Index::new(config.block_tokens),
                 staged: HashSet::new(),
+                logs: BTreeMap::new(),
+                log: Log::default(),
+                to_log: 0,
                 stats: StoreStats {
                     budget_bytes: config.budget_bytes,
                     ..StoreStats::default()
@@ -104,6 +119,7 @@ impl Shared {
                 paused_until: None,
                 told: BTreeSet::new(),
             }),
+            naming: Naming::new(&config.identity, config.secret.as_ref().map(Secret::names)),
             config,
             settled: Condvar::new(),
             spare: Mutex::new(Vec::new()),
@@ -130,14 +146,23 @@ impl Shared {
 
     /// Brings the index up to date after another store's changes.
     pub(super) fn renew(&self) -> io::Result<()> {
-        let listed = self.objects.list()?;
-        let known = self.state().index.clone();
-        let (index, orphans) = known.renewed(listed);
+        let orphans = self.look()?;
         for orphan in &orphans {
             self.objects.delete(orphan)?;
         }
-        self.state().index = index;
         Ok(())
+    }
+
+    /// As [`renew`](Self::renew), without changing anything; gives what no chain leads to.
+    pub(super) fn look(&self) -> io::Result<Vec<ObjectName>> {
+        let Listing { objects, logs } = self.objects.list()?;
+        let known = self.state().index.clone();
+        let (index, orphans) = known.renewed(objects);
+        let mut state = self.state();
+        state.index = index;
+        state.logs = logs.into_iter().collect();
+        state.log.forget();
+        Ok(orphans)
     }
 
     /// Gives up blocks until `bytes` more fit the budget, though not `kept`; whether they do. Under the lock.
@@ -146,15 +171,21 @@ impl Shared {
             return Ok(false);
         }
         loop {
-            let victim = {
+            let (victim, log) = {
                 let state = self.state();
-                if state.index.used_bytes() + bytes <= self.config.budget_bytes {
+                if state.used_bytes() + bytes <= self.config.budget_bytes {
                     return Ok(true);
                 }
-                state.index.victim(kept)
+                let mut logs = state.logs.keys().filter(|log| *log != kept);
+                (state.index.victim(kept), logs.next().copied())
             };
             let Some(victim) = victim else {
-                return Ok(false);
+                let Some(log) = log else {
+                    return Ok(false);
+                };
+                self.objects.delete_log(&log)?;
+                self.state().logs.remove(&log);
+                continue;
             };
             self.objects.delete(&victim)?;
             let mut state = self.state();
@@ -204,9 +235,15 @@ impl State {
     pub(super) fn stats(&self) -> StoreStats {
         StoreStats {
             blocks: self.index.len() as u64,
-            used_bytes: self.index.used_bytes(),
+            used_bytes: self.used_bytes(),
             ..self.stats
         }
+    }
+
+    /// What objects and logs take.
+    fn used_bytes(&self) -> u64 {
+        let logs: u64 = self.logs.values().map(|&bytes| charged(bytes)).sum();
+        self.index.used_bytes() + logs
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -218,7 +255,7 @@ impl State {
     pub(super) fn count(&mut self, reject: Reject) {
         match reject {
             Reject::Damaged => self.stats.damaged += 1,
-            Reject::Foreign => self.stats.foreign += 1,
+            Reject::Foreign | Reject::Sealed => self.stats.foreign += 1,
         }
     }
 
@@ -233,6 +270,9 @@ impl State {
         };
         if trouble == Trouble::Gone {
             self.index.clear();
+            self.logs.clear();
+            self.log = Log::default();
+            self.log.lack();
         }
         let what = match trouble {
             Trouble::Full => "its disk is full",

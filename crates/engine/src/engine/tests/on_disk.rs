@@ -14,6 +14,7 @@ fn open(rig: Rig, folder: &Path) -> Rig {
         block_tokens: layout.block_tokens,
         block_bytes: usize::try_from(layout.block_bytes).expect("small"),
         budget_bytes: 1 << 30,
+        secret: None,
     };
     let objects = Arc::new(Folder::create(folder).expect("a folder"));
     let store = DiskStore::open(objects, config).expect("it opens");
@@ -155,7 +156,7 @@ fn a_conversation_of_many_turns_is_written_once_and_read_back_to_the_bit() {
     let see = |_: &_, found: Result<ObjectInfo, Reject>| {
         unique += found.expect("whole").stored_bytes;
     };
-    verify(&objects, see).expect("readable");
+    verify(&objects, None, see).expect("readable");
     let files = std::fs::read_dir(folder.path()).expect("there");
     let bytes: u64 = files
         .map(|file| file.expect("there").metadata().expect("there").len())
@@ -185,4 +186,98 @@ fn bytes_written_grow_linearly_with_the_turns() {
     let tokens = history.len() as u64;
     assert!(stats.saved_blocks <= tokens / 16 && stats.saved_blocks + 2 >= tokens / 16);
     assert!(written[49] < 2 * written[24] + 3 * each, "{written:?}");
+}
+
+/// The bytes, and tokens for many pairs of letters: this model never samples one, and the tokenizer always takes it.
+fn pairs() -> (TextStack, usize) {
+    let bytes = text_stack().tokenizer;
+    let letters = b'a'..=b'z';
+    let pairs = letters
+        .clone()
+        .flat_map(|a| letters.clone().map(move |b| (a, b)));
+    let merges: Vec<String> = pairs
+        .filter(|(a, b)| (a + b) % 3 != 0)
+        .map(|(a, b)| format!("{} {}", char::from(a), char::from(b)))
+        .collect();
+    let spelling = |id: u32| {
+        let piece = bytes.piece(id);
+        let printable = |byte: &u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+        let rank = (0..piece[0]).filter(|byte| !printable(byte)).count();
+        let rank = u32::try_from(rank).expect("few");
+        let code = if printable(&piece[0]) {
+            piece[0].into()
+        } else {
+            0x100 + rank
+        };
+        char::from_u32(code).expect("Latin letters").to_string()
+    };
+    let mut tokens: Vec<String> = (0..256).map(spelling).collect();
+    tokens.extend(["<|end|>".into(), "<|control|>".into()]);
+    tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
+    let vocab = tokens.len();
+    let mut kinds = vec![1_i32; vocab];
+    kinds[END as usize..=CONTROL as usize].fill(3);
+    let file = GgufWriter::new()
+        .metadata("tokenizer.ggml.model", "gpt2")
+        .metadata("tokenizer.ggml.pre", "default")
+        .metadata("tokenizer.ggml.tokens", tokens)
+        .metadata("tokenizer.ggml.token_type", kinds)
+        .metadata("tokenizer.ggml.merges", merges)
+        .metadata("tokenizer.ggml.eos_token_id", END)
+        .metadata("tokenizer.ggml.add_bos_token", false)
+        .finish();
+    let file = GgufFile::from_bytes(file).expect("a file just written");
+    let tokenizer = Tokenizer::from_metadata(file.metadata()).expect("a vocabulary");
+    let text = TextStack {
+        tokenizer: Arc::new(tokenizer),
+        template: None,
+    };
+    (text, vocab)
+}
+
+fn rig_of_pairs() -> Rig {
+    let (text, vocab) = pairs();
+    let config = EngineConfig {
+        context: 4096,
+        sessions: 1,
+        ..small()
+    };
+    let clock = Arc::new(VirtualClock::default());
+    let model = FakeModel::new(vocab).boxed();
+    let (engine, handle) =
+        Engine::new(model, text, &config, Arc::clone(&clock) as Arc<dyn Clock>).expect("valid");
+    Rig {
+        engine,
+        handle,
+        clock,
+    }
+}
+
+/// The model answers by its tokens, so that another spelling of the same text shows in what it says next.
+#[test]
+fn a_restarted_engine_spells_as_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut unrestarted, mut rig) = (rig_of_pairs(), open(rig_of_pairs(), folder.path()));
+    let mut history = String::new();
+    for turn in 0..50 {
+        history += &format!("[{turn}] what then? ");
+        let expected = ask(&mut unrestarted, &history, 40);
+        if turn % 7 == 6 {
+            // Even one that is killed has written it.
+            rest(&mut rig);
+            drop(std::mem::replace(&mut rig, rig_of_pairs()));
+            rig = open(rig, folder.path());
+        }
+        let answer = ask(&mut rig, &history, 40);
+        assert_eq!(answer.text, expected.text, "turn {turn}");
+        let (cached, whole) = (answer.usage().cached_tokens, expected.usage().cached_tokens);
+        assert_eq!(cached, whole, "turn {turn}");
+        history += &answer.text;
+    }
+    let cold = ask(&mut rig_of_pairs(), &history, 40);
+    assert_ne!(
+        cold.text,
+        ask(&mut unrestarted, &history, 40).text,
+        "and that shows"
+    );
 }

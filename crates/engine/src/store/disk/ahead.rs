@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::store::block;
-use crate::store::key::{self, Key, Naming, ObjectName};
+use crate::store::key::{Key, ObjectName};
+use crate::store::secret;
 use crate::store::state::Shared;
 use crate::sync::{Mutex, lock};
 
@@ -35,8 +36,7 @@ struct Read {
 impl Ahead {
     /// Begins to read what was used last, on a thread of its own.
     pub(super) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> io::Result<()> {
-        let naming = Naming::new(&shared.config.identity, None);
-        let root = naming.root(0);
+        let root = shared.naming.root(0);
         let most = MOST_BYTES / shared.config.block_bytes.max(1);
         let names = shared.state().index.latest(&root, most);
         let (ahead, shared) = (Arc::clone(self), Arc::clone(shared));
@@ -75,7 +75,9 @@ impl Ahead {
 /// What is wrong with an object is for those to find who ask for it.
 fn read(shared: &Shared, name: &ObjectName, object: &mut Vec<u8>) -> Option<Read> {
     shared.objects.get(name, object).ok()?;
-    let tokens = block::inspect(object).ok()?.tokens;
+    let bytes = object.len() as u64;
+    let plain = secret::open(shared.config.secret.as_ref(), object).ok()?;
+    let tokens = block::info(plain).ok()?.tokens;
     let block = block::Block {
         identity: &shared.config.identity,
         key: name.key,
@@ -84,8 +86,8 @@ fn read(shared: &Shared, name: &ObjectName, object: &mut Vec<u8>) -> Option<Read
         tokens: &tokens,
     };
     let mut kv = vec![0; shared.config.block_bytes];
-    block::decode(object, &block, &mut kv).ok()?;
-    shared.state().stats.read_bytes += object.len() as u64;
+    block::decode(plain, &block, &mut kv).ok()?;
+    shared.state().stats.read_bytes += bytes;
     // The name is a hash of the tokens.
-    (key::child(None, &name.parent, &tokens) == name.key).then_some(Read { tokens, kv })
+    (shared.naming.child(&name.parent, &tokens) == name.key).then_some(Read { tokens, kv })
 }

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use super::ahead::Ahead;
 use super::writer::WriteJob;
-use crate::store::block::{self, Block};
+use crate::store::block::{self, Block, Reject};
 use crate::store::key::ObjectName;
+use crate::store::secret;
 use crate::store::state::{Shared, StoreConfig, Trouble};
 
 /// Threads that read at once: one waits for the disk while the other checks what has come.
@@ -166,7 +167,8 @@ fn read(
         tokens: &asked.tokens,
     };
     let mut kv = shared.buffer();
-    let decoded = block::decode(object, &block, &mut kv);
+    let decoded = secret::open(shared.config.secret.as_ref(), object)
+        .and_then(|plain| block::decode(plain, &block, &mut kv));
     let mut state = shared.state();
     match decoded {
         Ok(()) => {
@@ -177,7 +179,12 @@ fn read(
         }
         Err(reject) => {
             state.count(reject);
-            Err(Miss::Useless)
+            // What others have encrypted may be of use to them.
+            Err(if reject == Reject::Sealed {
+                Miss::Unreadable
+            } else {
+                Miss::Useless
+            })
         }
     }
 }

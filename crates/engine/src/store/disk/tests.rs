@@ -9,9 +9,11 @@ use rand_pcg::Pcg64;
 
 use super::*;
 use crate::fake::FakeModel;
+use crate::spellings::Spelt;
 use crate::store::index::charged;
 use crate::store::key::Key;
-use crate::store::objects::Listed;
+use crate::store::objects::{Listed, Listing};
+use crate::store::secret::Secret;
 
 const BLOCK_TOKENS: u32 = 4;
 const BLOCKS: u32 = 32;
@@ -25,6 +27,7 @@ struct Shelf(Arc<Mutex<Contents>>);
 #[derive(Default)]
 struct Contents {
     objects: BTreeMap<String, Vec<u8>>,
+    logs: BTreeMap<Key, Vec<Vec<u8>>>,
     /// What a write that was cut off has left.
     incoming: Option<Vec<u8>>,
     locked: bool,
@@ -63,8 +66,20 @@ impl Contents {
 
     fn measure(&mut self) {
         let objects = self.objects.values().chain(&self.incoming);
-        let bytes = objects.map(|object| charged(object.len() as u64)).sum();
-        self.most_bytes = self.most_bytes.max(bytes);
+        let bytes: u64 = objects.map(|object| charged(object.len() as u64)).sum();
+        let logs: u64 = self
+            .logs
+            .keys()
+            .map(|log| charged(self.log_bytes(log)))
+            .sum();
+        self.most_bytes = self.most_bytes.max(bytes + logs);
+    }
+
+    fn log_bytes(&self, log: &Key) -> u64 {
+        self.logs[log]
+            .iter()
+            .map(|record| record.len() as u64)
+            .sum()
     }
 }
 
@@ -112,7 +127,7 @@ impl Objects for View {
         self.shelf.contents().locked = false;
     }
 
-    fn list(&self) -> io::Result<Vec<Listed>> {
+    fn list(&self) -> io::Result<Listing> {
         let mut contents = self.shelf.contents();
         let no_get = contents.no_get;
         contents.begin(no_get)?;
@@ -123,7 +138,14 @@ impl Objects for View {
                 modified_s: 7,
             })
         });
-        Ok(listed.collect())
+        Ok(Listing {
+            objects: listed.collect(),
+            logs: contents
+                .logs
+                .keys()
+                .map(|log| (*log, contents.log_bytes(log)))
+                .collect(),
+        })
     }
 
     fn get(&self, name: &ObjectName, into: &mut Vec<u8>) -> io::Result<()> {
@@ -174,6 +196,42 @@ impl Objects for View {
         contents.objects.remove(&name.to_string());
         Ok(())
     }
+
+    fn read_log(&self, log: &Key) -> io::Result<Vec<Vec<u8>>> {
+        let mut contents = self.shelf.contents();
+        let no_get = contents.no_get;
+        contents.begin(no_get)?;
+        Ok(contents.logs.get(log).cloned().unwrap_or_default())
+    }
+
+    fn append(&self, log: &Key, record: &[u8]) -> io::Result<u64> {
+        self.write_log(log, |records| records.push(record.to_vec()))
+    }
+
+    fn replace_log(&self, log: &Key, record: &[u8]) -> io::Result<u64> {
+        self.write_log(log, |records| *records = vec![record.to_vec()])
+    }
+
+    fn delete_log(&self, log: &Key) -> io::Result<()> {
+        let mut contents = self.shelf.contents();
+        assert!(contents.locked, "only who holds the lock deletes");
+        let no_put = contents.no_put;
+        contents.begin(no_put)?;
+        contents.logs.remove(log);
+        Ok(())
+    }
+}
+
+impl View {
+    fn write_log(&self, log: &Key, change: impl FnOnce(&mut Vec<Vec<u8>>)) -> io::Result<u64> {
+        let mut contents = self.shelf.contents();
+        assert!(contents.locked, "only who holds the lock writes");
+        let no_put = contents.no_put;
+        contents.begin(no_put)?;
+        change(contents.logs.entry(*log).or_default());
+        contents.measure();
+        Ok(contents.log_bytes(log))
+    }
 }
 
 /// A store and a model whose memory it fills.
@@ -184,6 +242,10 @@ struct Rig {
 }
 
 fn open(shelf: &Shelf, budget_bytes: u64) -> io::Result<Rig> {
+    open_with(shelf, budget_bytes, None)
+}
+
+fn open_with(shelf: &Shelf, budget_bytes: u64, secret: Option<Secret>) -> io::Result<Rig> {
     let mut model = FakeModel::new(300).block_tokens(BLOCK_TOKENS).boxed();
     model
         .reserve(Limits {
@@ -197,6 +259,7 @@ fn open(shelf: &Shelf, budget_bytes: u64) -> io::Result<Rig> {
         block_tokens: BLOCK_TOKENS,
         block_bytes: usize::try_from(model.kv_layout().block_bytes).expect("small"),
         budget_bytes,
+        secret,
     };
     let view = View {
         shelf: shelf.clone(),
@@ -761,4 +824,150 @@ fn what_was_used_last_is_read_ahead_and_still_checked() {
     // What was taken is read like anything else.
     assert_eq!(again.load(&first), 3);
     assert!(rig.shelf.contents().reads >= reads + 3);
+}
+
+/// Says something to a store that it has not heard, `words` of 32 tokens.
+fn say(rig: &mut Rig, spellings: &Spellings, first: u32, words: u32) {
+    spellings.note(Spelt {
+        salt: 0,
+        prompt: (0..words * 32).map(|token| first * 1000 + token).collect(),
+        answer: vec![first; 3],
+    });
+    rig.store.said();
+    rig.store.flush(Duration::from_secs(60));
+}
+
+fn heard(rig: &mut Rig) -> Arc<Spellings> {
+    let spellings = Arc::default();
+    rig.store.share(&spellings);
+    spellings
+}
+
+#[test]
+fn what_was_said_is_known_after_a_restart_and_to_others() {
+    let mut rig = Rig::new(1000);
+    let spellings = heard(&mut rig);
+    say(&mut rig, &spellings, 1, 3);
+    let written = rig.store.stats().used_bytes;
+    assert_eq!(written, PAGE, "it counts against the budget");
+    let mut again = rig.again();
+    let known = heard(&mut again);
+    assert_eq!(known.latest(100), spellings.latest(100));
+    assert_eq!(known.latest(100).len(), 4);
+    // Two servers in turn: nobody takes away what the other has written.
+    for round in 0..10 {
+        say(&mut rig, &spellings, 10 + round, 2);
+        say(&mut again, &known, 30 + round, 2);
+    }
+    let third = heard(&mut rig.again());
+    assert_eq!(third.latest(1000).len(), 4 + 20 * 3);
+    // The first has heard what the other said before its own last word.
+    assert_eq!(spellings.latest(1000).len(), 4 + 19 * 3);
+}
+
+#[test]
+fn a_log_stays_within_its_share_and_keeps_what_was_said_last() {
+    let mut rig = Rig::new(160);
+    let spellings = heard(&mut rig);
+    let most = 10 * PAGE;
+    for number in 0..400 {
+        say(&mut rig, &spellings, number, 2);
+        let contents = rig.shelf.contents();
+        let (log, records) = contents.logs.iter().next().expect("written");
+        assert!(contents.log_bytes(log) <= most, "{number}");
+        assert!(records.len() <= 256);
+    }
+    assert!(rig.shelf.contents().most_bytes <= 160 * PAGE);
+    let known = heard(&mut rig.again()).latest(1000);
+    assert!(known.len() >= 60, "{}", known.len());
+    let last = spellings.latest(known.len());
+    assert_eq!(known, last);
+}
+
+#[test]
+fn what_could_not_be_logged_is_logged_later() {
+    let mut rig = Rig::new(1000);
+    let spellings = heard(&mut rig);
+    say(&mut rig, &spellings, 1, 1);
+    rig.shelf
+        .change(|contents| contents.no_put = Some(io::ErrorKind::StorageFull));
+    say(&mut rig, &spellings, 2, 1);
+    rig.shelf.change(|contents| contents.no_put = None);
+    say(&mut rig, &spellings, 3, 1);
+    assert_eq!(heard(&mut rig.again()).latest(100).len(), 2, "it rests");
+    rig.store.shared.state().resume();
+    say(&mut rig, &spellings, 4, 1);
+    assert_eq!(heard(&mut rig.again()).latest(100).len(), 8);
+    // Damaged records are left out.
+    rig.shelf.change(|contents| {
+        let log = contents.logs.values_mut().next().expect("one");
+        log.push(vec![9; 40]);
+    });
+    let mut again = rig.again();
+    assert_eq!(heard(&mut again).latest(100).len(), 8);
+    assert_eq!(again.store.stats().damaged, 1);
+}
+
+#[test]
+fn encrypted_blocks_are_of_use_to_those_with_the_key_only() {
+    let (one, other) = (Secret::new(&[1; 32]), Secret::new(&[2; 32]));
+    let shelf = Shelf::default();
+    let with = |secret: Option<&Secret>| open_with(&shelf, 100 * PAGE, secret.cloned());
+    let sequence = tokens(1, 3);
+    let mut rig = with(Some(&one)).expect("it opens");
+    let spellings = heard(&mut rig);
+    rig.save(&sequence);
+    say(&mut rig, &spellings, 1, 1);
+    assert_eq!(with(Some(&one)).expect("it opens").load(&sequence), 3);
+    for secret in [None, Some(&other)] {
+        let mut stranger = with(secret).expect("it opens");
+        assert_eq!(stranger.load(&sequence), 0);
+        assert!(heard(&mut stranger).latest(9).is_empty());
+        // It has its own beside them.
+        stranger.save(&sequence);
+        assert_eq!(stranger.load(&sequence), 3);
+        let stats = stranger.store.stats();
+        assert_eq!((stats.absent, stats.damaged, stats.foreign), (3, 0, 0));
+    }
+    assert_eq!(
+        shelf.contents().objects.len(),
+        9,
+        "nobody removed another's"
+    );
+    assert_eq!(with(Some(&one)).expect("it opens").load(&sequence), 3);
+    // Neither names nor bytes show the tokens, the second of which is 101.
+    let plain = Key::root(&rig.store.shared.config.identity).child(&sequence[..4]);
+    let contents = shelf.contents();
+    let sealed: Vec<_> = contents
+        .objects
+        .iter()
+        .filter(|(_, object)| object.starts_with(b"ANDANTEX"))
+        .collect();
+    assert_eq!(sealed.len(), 6);
+    let token: Vec<u8> = sequence[..2].iter().flat_map(|t| t.to_le_bytes()).collect();
+    for (name, object) in sealed {
+        assert!(!name.contains(&plain.to_string()), "{name}");
+        assert!(!object.windows(8).any(|bytes| bytes == token));
+    }
+}
+
+#[test]
+fn an_object_encrypted_with_another_key_is_a_miss_that_stays() {
+    let (one, other) = (Secret::new(&[1; 32]), Secret::new(&[2; 32]));
+    let mut rig = Rig::new(100);
+    let sequence = tokens(1, 2);
+    rig.save(&sequence);
+    let names: Vec<String> = rig.shelf.contents().objects.keys().cloned().collect();
+    // As if somebody had put it under this name.
+    rig.shelf.change(|contents| {
+        let object = contents.objects.get_mut(&names[0]).expect("there");
+        *object = other.seal(object);
+        let object = contents.objects.get_mut(&names[1]).expect("there");
+        *object = one.seal(object);
+    });
+    assert_eq!(rig.load(&sequence), 0);
+    rig.settle();
+    let stats = rig.store.stats();
+    assert_eq!((stats.damaged, stats.blocks), (0, 2));
+    assert!(stats.foreign >= 1);
 }

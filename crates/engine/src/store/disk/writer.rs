@@ -4,13 +4,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use crate::spellings::Spellings;
 use crate::store::block::{self, Block};
 use crate::store::key::{Key, ObjectName};
 use crate::store::objects::Held;
+use crate::store::secret;
 use crate::store::state::Shared;
 
 pub(super) enum WriteJob {
     Save(Vec<Staged>),
+    /// There is something to log.
+    Said(Arc<Spellings>),
     /// This object is of no use.
     Discard(Key),
     /// Say so when it is its turn.
@@ -33,6 +37,7 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Sender<WriteJob>> {
             for job in jobs {
                 match job {
                     WriteJob::Save(staged) => save(&shared, staged),
+                    WriteJob::Said(spellings) => said(&shared, &spellings),
                     #[cfg(test)]
                     WriteJob::Answer(sender) => sender.send(()).expect("somebody waits"),
                     WriteJob::Discard(key) => {
@@ -61,6 +66,7 @@ fn save(shared: &Shared, staged: Vec<Staged>) {
                 tokens: &tokens,
             };
             block::encode(&block, &kv, &mut object);
+            object = secret::seal(shared.config.secret.as_ref(), object);
         }
         shared.give_back(kv);
         packed.push((name, object));
@@ -85,4 +91,20 @@ fn put(shared: &Shared, packed: &[(ObjectName, Vec<u8>)]) -> io::Result<()> {
     packed
         .iter()
         .try_for_each(|(name, object)| shared.put(name, object))
+}
+
+/// Logs what was said, unless writing has just failed: then it is logged with what is said later.
+fn said(shared: &Shared, spellings: &Spellings) {
+    let paused = shared.state().is_paused();
+    let written = if paused {
+        Ok(())
+    } else {
+        shared.write_said(spellings)
+    };
+    let mut state = shared.state();
+    if let Err(error) = written {
+        state.pause(&error);
+    }
+    state.to_log -= 1;
+    shared.settled.notify_all();
 }

@@ -33,7 +33,7 @@ fn objects_come_back_as_they_went_and_are_their_owners_alone() {
     folder.put(&name(1), b"one").expect("written");
     folder.put(&name(2), b"three").expect("written");
     fs::write(path.join("notes.txt"), "not ours").expect("written");
-    let mut listed = folder.list().expect("listed");
+    let mut listed = folder.list().expect("listed").objects;
     listed.sort_by_key(|object| object.bytes);
     assert_eq!(listed.len(), 2);
     assert_eq!((listed[0].name, listed[0].bytes), (name(1), 3));
@@ -63,9 +63,9 @@ fn a_read_renews_the_time() {
     let long_ago = UNIX_EPOCH + std::time::Duration::from_secs(1000);
     let file = File::open(folder.file(&name(1))).expect("there");
     file.set_modified(long_ago).expect("it is ours");
-    assert_eq!(folder.list().expect("listed")[0].modified_s, 1000);
+    assert_eq!(folder.list().expect("listed").objects[0].modified_s, 1000);
     folder.get(&name(1), &mut Vec::new()).expect("read");
-    assert!(folder.list().expect("listed")[0].modified_s > 1000);
+    assert!(folder.list().expect("listed").objects[0].modified_s > 1000);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn only_one_holds_the_lock() {
     std::thread::scope(|scope| {
         let second = scope.spawn(|| {
             let _held = Held::take(&other).expect("locked");
-            other.list().expect("listed").len()
+            other.list().expect("listed").objects.len()
         });
         one.put(&name(1), b"one").expect("written");
         one.put(&name(2), b"two").expect("written");
@@ -123,4 +123,48 @@ fn a_folder_that_is_not_there_is_an_error() {
     fs::remove_dir(parent.path().join("kv")).expect("empty");
     let error = folder.lock().expect_err("gone");
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_log_has_its_whole_records_and_goes_on_behind_them() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let folder = Folder::create(parent.path()).expect("there");
+    let log = Key::root(&[1; 32]);
+    let read = |folder: &Folder| folder.read_log(&log).expect("readable");
+    assert!(read(&folder).is_empty());
+    {
+        let _held = Held::take(&folder).expect("locked");
+        assert_eq!(folder.append(&log, b"one").expect("written"), 3 + 12);
+        assert_eq!(folder.append(&log, b"").expect("written"), 15 + 12);
+    }
+    assert_eq!(read(&folder), [b"one".to_vec(), Vec::new()]);
+    let listing = folder.list().expect("listed");
+    assert_eq!((listing.objects.len(), listing.logs), (0, vec![(log, 27)]));
+    let path = folder.log(&log);
+    assert_eq!(mode(&path), 0o600);
+    // A killed process leaves any part of a record; the next one writes over it.
+    let whole = framed(b"killed");
+    for cut in 0..whole.len() {
+        let mut bytes = fs::read(&path).expect("there");
+        bytes.truncate(27);
+        bytes.extend(&whole[..cut]);
+        fs::write(&path, bytes).expect("written");
+        let other = Folder::open(parent.path()).expect("there");
+        assert_eq!(read(&other).len(), 2, "{cut} bytes");
+        let _held = Held::take(&other).expect("locked");
+        assert_eq!(other.append(&log, b"two").expect("written"), 27 + 15);
+        assert_eq!(read(&other)[2], b"two");
+    }
+    let _held = Held::take(&folder).expect("locked");
+    assert_eq!(
+        folder.append(&log, b"three").expect("written"),
+        42 + 17,
+        "it has seen the change"
+    );
+    assert_eq!(folder.replace_log(&log, b"all").expect("written"), 15);
+    assert_eq!(folder.append(&log, b"more").expect("written"), 15 + 16);
+    assert_eq!(read(&folder), [b"all".to_vec(), b"more".to_vec()]);
+    folder.delete_log(&log).expect("deleted");
+    assert!(read(&folder).is_empty());
+    assert_eq!(folder.append(&log, b"new").expect("written"), 15);
 }

@@ -50,7 +50,7 @@ fn damaged_and_misnamed_objects_are_told() {
         }
         Err(reject) => faults.push((*name, reject)),
     };
-    verify(&*folder, see).expect("readable");
+    verify(&*folder, None, see).expect("readable");
     assert_eq!(whole, 4);
     assert_eq!(faults.len(), 2);
     assert!(faults.contains(&(names[1], Reject::Damaged)));
@@ -71,10 +71,10 @@ fn pruning_brings_a_folder_down_to_a_size() {
     assert_eq!((left.blocks, left.used_bytes), (2, 2 * 4096));
     let listed = folder.list().expect("readable");
     assert!(
-        listed.iter().all(|object| object.name != names[5]),
+        listed.objects.iter().all(|object| object.name != names[5]),
         "an orphan"
     );
-    assert_eq!(listed.len(), 2);
+    assert_eq!(listed.objects.len(), 2);
     prune(folder, &[], 0).expect("writable");
     assert_eq!(
         fs::read_dir(path.path()).expect("there").count(),

@@ -1,0 +1,95 @@
+//! A server of our own as a child process, and requests to it.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// A server; killed when dropped.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: String,
+    /// From its start to the line that says where it listens.
+    pub(crate) start: Duration,
+}
+
+impl Server {
+    /// Starts `andante serve` on a free port with these further arguments.
+    pub(crate) fn start(program: &Path, args: &[&OsStr]) -> Result<Self> {
+        let since = Instant::now();
+        let mut process = Command::new(program)
+            .args(["serve", "--port", "0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start the server")?;
+        let mut line = String::new();
+        let output = process.stdout.take().context("it has an output")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let address = line
+            .trim_end()
+            .rsplit_once("http://")
+            .context("the server does not say where it listens")?
+            .1
+            .to_owned();
+        Ok(Self {
+            process,
+            address,
+            start: since.elapsed(),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGKILL.
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// The whole answer to a request.
+pub(crate) fn ask(address: &str, path: &str, body: &Value) -> Result<Value> {
+    let mut answer = String::new();
+    send(address, path, body)?.read_to_string(&mut answer)?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    Ok(serde_json::from_str(body)?)
+}
+
+/// The text of a streamed chat answer, and how long its first piece took.
+pub(crate) fn first_token(address: &str, body: &Value) -> Result<(String, Duration)> {
+    let since = Instant::now();
+    let stream = BufReader::new(send(address, "/v1/chat/completions", body)?);
+    let (mut text, mut first) = (String::new(), None);
+    for line in stream.lines() {
+        let line = line?;
+        let Some(data) = line.strip_prefix("data: {") else {
+            continue;
+        };
+        let event: Value = serde_json::from_str(&format!("{{{data}"))?;
+        if let Some(piece) = event["choices"][0]["delta"]["content"].as_str()
+            && !piece.is_empty()
+        {
+            first.get_or_insert_with(|| since.elapsed());
+            text += piece;
+        }
+    }
+    Ok((text, first.context("the answer is empty")?))
+}
+
+fn send(address: &str, path: &str, body: &Value) -> Result<TcpStream> {
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "POST {path} HTTP/1.0\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    Ok(stream)
+}
