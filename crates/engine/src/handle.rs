@@ -85,6 +85,24 @@ impl EngineHandle {
         self.prepare(tokens, sampling)
     }
 
+    /// A conversation as the chat template writes it.
+    ///
+    /// # Errors
+    /// [`RequestError`]: no template, a template that fails.
+    pub fn render(&self, chat: &ChatRequest) -> Result<Prompt, RequestError> {
+        let template = self.shared.text.template.as_ref();
+        Ok(template.ok_or(RequestError::NoTemplate)?.render(chat)?)
+    }
+
+    /// The tokens of a conversation, whether they fit the context or not.
+    ///
+    /// # Errors
+    /// [`RequestError`]: no template, a template that fails.
+    pub fn count_tokens(&self, chat: &ChatRequest) -> Result<usize, RequestError> {
+        let prompt = self.render(chat)?;
+        Ok(self.encode(&prompt, &Sampling::default()).len())
+    }
+
     /// The tokens of a prompt, spelt as before where it was said before.
     fn encode(&self, prompt: &Prompt, sampling: &Sampling) -> Vec<u32> {
         let tokenizer = &self.shared.text.tokenizer;

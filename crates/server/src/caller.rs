@@ -39,6 +39,11 @@ impl Caller {
         }
     }
 
+    /// The API key, if one was sent.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
     /// The account of the first of `sources` that the request has, and its priority.
     pub(crate) fn identify(
         &self,

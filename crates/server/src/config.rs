@@ -68,3 +68,7 @@ pub(crate) const MAX_STOP_BYTES: usize = 4096;
 pub(crate) const MAX_TOP_LOGPROBS: i64 = 20;
 /// The largest request head, in bytes.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Responses kept for `previous_response_id`.
+pub(crate) const MAX_STORED_RESPONSES: usize = 1024;
+/// Memory for them, in bytes.
+pub(crate) const MAX_STORED_BYTES: usize = 64 << 20;

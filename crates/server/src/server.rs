@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use crate::api;
+use crate::api::{self, ResponseStore};
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
 
@@ -34,6 +34,7 @@ struct Shared {
     config: Arc<ServerConfig>,
     /// Permits to parse, render and tokenise.
     preparing: Arc<Semaphore>,
+    responses: ResponseStore,
     ids: RandomState,
     next_id: AtomicU64,
     started_at_s: u64,
@@ -45,6 +46,7 @@ impl Server {
         let shared = Shared {
             preparing: Arc::new(Semaphore::new(config.max_preparing)),
             config: Arc::new(config),
+            responses: ResponseStore::default(),
             ids: RandomState::new(),
             next_id: AtomicU64::new(0),
             started_at_s: unix_time_s(),
@@ -75,6 +77,11 @@ impl Server {
 
     pub(crate) fn config(&self) -> &Arc<ServerConfig> {
         &self.0.config
+    }
+
+    /// Responses that were asked to be kept.
+    pub(crate) fn responses(&self) -> &ResponseStore {
+        &self.0.responses
     }
 
     pub(crate) fn started_at_s(&self) -> u64 {

@@ -45,6 +45,7 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiErro
         requests: delivery.choices(&request).collect(),
         choices_per_prompt: delivery.n,
         stream: delivery.stream,
+        warning: None,
         encoder,
     })
 }

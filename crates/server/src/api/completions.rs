@@ -69,6 +69,7 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<TextEncoder>, ApiErro
         requests,
         choices_per_prompt: delivery.n,
         stream: delivery.stream,
+        warning: None,
         encoder: TextEncoder {
             stamp: Stamp::new(server, "cmpl-", delivery.model),
             include_usage: delivery.include_usage,

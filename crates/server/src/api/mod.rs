@@ -1,23 +1,29 @@
 //! The table of routes, and the one path that every answer takes: decode, prepare, submit, encode.
 
+mod blocks;
 mod chat;
 mod completions;
 mod health;
+mod history;
 mod message;
+mod messages;
 mod metrics;
 mod models;
+mod responses;
 mod sampling;
 mod scheduler;
 mod wire;
 
 use andante_engine::{Delta, FinishReason, Request, Usage};
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::Value;
+
+pub(crate) use responses::ResponseStore;
 
 use crate::Server;
 use crate::answer::{Answer, Choice, Totals};
@@ -31,6 +37,16 @@ pub(crate) fn routes(server: Server) -> Router {
     let openai = Router::new()
         .route("/chat/completions", post(chat::create))
         .route("/completions", post(completions::create))
+        .route("/messages", post(messages::create))
+        .route("/messages/count_tokens", post(messages::count_tokens))
+        .route("/responses", post(responses::create))
+        .route("/responses/input_tokens", post(responses::input_tokens))
+        .route(
+            "/responses/{id}",
+            get(responses::retrieve).delete(responses::remove),
+        )
+        .route("/responses/{id}/cancel", post(responses::cancel))
+        .route("/responses/{id}/input_items", get(responses::input_items))
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::retrieve))
         .route("/health", get(health::health));
@@ -50,6 +66,8 @@ pub(crate) struct Job<E> {
     pub(crate) requests: Vec<Request>,
     pub(crate) choices_per_prompt: usize,
     pub(crate) stream: bool,
+    /// What of the request was passed over, in ASCII.
+    pub(crate) warning: Option<String>,
     pub(crate) encoder: E,
 }
 
@@ -86,7 +104,7 @@ async fn answer<E: Encode>(
     server: Server,
     headers: &HeaderMap,
     body: Body,
-    decode: fn(&Server, &Field<'_>) -> Result<Job<E>, ApiError>,
+    decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     let body = server.read_body(headers, body).await?;
     let caller = Caller::of(headers);
@@ -111,16 +129,22 @@ async fn answer<E: Encode>(
     let streams = streams.map(|request| engine.submit(request));
     let streams = streams.collect::<Result<_, _>>()?;
     let answer = Answer::new(engine.clone(), streams, job.choices_per_prompt);
-    if job.stream {
-        return Ok(sse::response(
-            answer,
-            job.encoder,
-            server.config().keep_alive,
-        ));
-    }
     let mut encoder = job.encoder;
-    let (choices, totals) = answer.collect().await?;
-    Ok(Json(encoder.whole(choices, totals)).into_response())
+    let mut response = if job.stream {
+        sse::response(answer, encoder, server.config().keep_alive)
+    } else {
+        let (choices, totals) = answer.collect().await?;
+        Json(encoder.whole(choices, totals)).into_response()
+    };
+    if let Some(warning) = job.warning.and_then(|warning| warning_header(&warning)) {
+        response.headers_mut().insert(header::WARNING, warning);
+    }
+    Ok(response)
+}
+
+/// The header by which a response says that it is not quite what was asked for (RFC 7234, 5.5: miscellaneous).
+fn warning_header(warning: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("199 andante \"{warning}\"")).ok()
 }
 
 async fn no_route(uri: Uri) -> ApiError {

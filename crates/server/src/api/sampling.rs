@@ -19,6 +19,15 @@ const CONSTRAINTS: [&str; 7] = [
     "structured_outputs",
 ];
 
+/// The names of one thing in OpenAI's three APIs, Anthropic's, llama-server's and Ollama's.
+const MAX_TOKENS: [&str; 5] = [
+    "max_completion_tokens",
+    "max_tokens",
+    "max_output_tokens",
+    "n_predict",
+    "num_predict",
+];
+
 /// How the answer is to be delivered.
 pub(super) struct Delivery {
     pub(super) model: String,
@@ -91,7 +100,7 @@ pub(super) fn decode(body: &Field<'_>) -> Result<Sampling, ApiError> {
         logit_bias: logit_bias(&body.get("logit_bias"))?,
         seed: body.get("seed").seed()?,
         max_tokens: max_tokens(body)?,
-        stop: stop(&body.get("stop"))?,
+        stop: stop(&body.any_of(&["stop", "stop_sequences"]))?,
         ignore_eos: body.get("ignore_eos").bool()?.unwrap_or(usual.ignore_eos),
         cache_prompt: body
             .get("cache_prompt")
@@ -140,7 +149,7 @@ fn repeat_last_n(body: &Field<'_>) -> Result<Option<Option<u32>>, ApiError> {
 
 /// The most tokens to generate. More than fit means as many as fit, and so does `-1`, as in llama-server.
 fn max_tokens(body: &Field<'_>) -> Result<Option<u32>, ApiError> {
-    let field = body.any_of(&["max_completion_tokens", "max_tokens", "n_predict"]);
+    let field = body.any_of(&MAX_TOKENS);
     match field.integer(-1, i64::MAX)? {
         None | Some(-1) => Ok(None),
         Some(0) => Err(field.error("must be at least 1")),

@@ -1,0 +1,106 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`. Source of the format: Anthropic's API reference, and what its
+//! clients were seen to send and need.
+
+mod conversation;
+mod encoder;
+#[cfg(test)]
+mod tests;
+
+use andante_engine::Sampling;
+use andante_text::ChatRequest;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::{Job, sampling};
+use crate::Server;
+use crate::error::ApiError;
+use crate::json::Field;
+use crate::server::REQUEST_ID;
+use encoder::MessageEncoder;
+
+pub(super) async fn create(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let request_id = id.unwrap_or_default().to_owned();
+    super::answer(server, &headers, body, move |server, body| {
+        decode(server, body, request_id)
+    })
+    .await
+}
+
+/// Counts without a place in the queue: agents ask for dozens at a time.
+pub(super) async fn count_tokens(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let body = server.read_body(&headers, body).await?;
+    let count = server.prepare(move |server| {
+        let body: Value = serde_json::from_slice(&body)?;
+        let chat = chat_request(server, &Field::body(&body)?)?;
+        Ok(server.engine().count_tokens(&chat)?)
+    });
+    Ok(Json(json!({ "input_tokens": count.await? })))
+}
+
+fn decode(
+    server: &Server,
+    body: &Field<'_>,
+    request_id: String,
+) -> Result<Job<MessageEncoder>, ApiError> {
+    let chat = chat_request(server, body)?;
+    let request = server.engine().prepare_chat(&chat, sampling(body)?)?;
+    let model = body.get("model").string()?;
+    let thinking = body.get("thinking");
+    Ok(Job {
+        requests: vec![request],
+        choices_per_prompt: 1,
+        stream: body.get("stream").bool()?.unwrap_or(false),
+        warning: None,
+        encoder: MessageEncoder::new(
+            server,
+            model.unwrap_or(&server.config().model_name),
+            request_id,
+            thinking.get("display").string()? != Some("omitted"),
+        ),
+    })
+}
+
+fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
+    let sampling = sampling::decode(body)?;
+    let format = body.get("output_config").get("format");
+    let format = if format.is_present() {
+        format
+    } else {
+        body.get("output_format")
+    };
+    match format.get("type").string()? {
+        None => Ok(sampling),
+        Some(other) => Err(format.get("type").unsupported(&format!("`{other}`"))),
+    }
+}
+
+fn chat_request(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiError> {
+    let tools = conversation::Tools::decode(&body.get("tools"))?;
+    let mut messages = conversation::system(&body.get("system"))?;
+    let read = conversation::Reader::new(server.engine(), &tools);
+    messages.extend(read.messages(&body.get("messages"))?);
+    super::history::settle(&mut messages);
+    let choice = body.get("tool_choice");
+    let single = choice.get("disable_parallel_tool_use").bool()? == Some(true);
+    Ok(ChatRequest {
+        messages,
+        tools: tools.listed(),
+        tool_choice: conversation::tool_choice(&choice)?,
+        parallel_tool_calls: !single,
+        template_args: conversation::template_args(body)?,
+        add_generation_prompt: true,
+    })
+}

@@ -1,0 +1,327 @@
+//! `POST /v1/responses` and what goes with it. Sources of the format: OpenAI's API reference, the Open Responses
+//! specification, and what clients were seen to send and need.
+
+mod conversation;
+mod encoder;
+mod items;
+mod kept;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::sync::Arc;
+
+use andante_engine::Sampling;
+use andante_text::{ChatRequest, Message};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::{Job, sampling};
+use crate::Server;
+use crate::error::ApiError;
+use crate::json::Field;
+use crate::server::unix_time_s;
+use conversation::Reader;
+use encoder::ResponseEncoder;
+use items::Items;
+pub(super) use kept::{cancel, input_items, remove, retrieve};
+pub(crate) use store::ResponseStore;
+use tools::Tools;
+
+pub(super) async fn create(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let owner = kept::owner(&headers);
+    super::answer(server, &headers, body, move |server, body| {
+        decode(server, body, owner)
+    })
+    .await
+}
+
+pub(super) async fn input_tokens(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let owner = kept::owner(&headers);
+    let body = server.read_body(&headers, body).await?;
+    let count = server.prepare(move |server| {
+        let body: Value = serde_json::from_slice(&body)?;
+        let input = Input::decode(server, &Field::body(&body)?, owner.as_deref())?;
+        Ok(server.engine().count_tokens(&input.chat)?)
+    });
+    let count = count.await?;
+    Ok(Json(
+        json!({ "object": "response.input_tokens", "input_tokens": count }),
+    ))
+}
+
+fn decode(
+    server: &Server,
+    body: &Field<'_>,
+    owner: Option<String>,
+) -> Result<Job<ResponseEncoder>, ApiError> {
+    refuse_unsupported(body)?;
+    let model = body.get("model");
+    let model = model.string()?.ok_or_else(|| model.missing())?;
+    let input = Input::decode(server, body, owner.as_deref())?;
+    let sampling = sampling(body)?;
+    let response = beginning(server, model, body, &sampling);
+    let request = server.engine().prepare_chat(&input.chat, sampling)?;
+    let items = Items {
+        tools: input.tools,
+        seal_reasoning: includes(body, "reasoning.encrypted_content")?,
+    };
+    let mut encoder = ResponseEncoder::new(server, response, items);
+    if body.get("store").bool()?.unwrap_or(true) {
+        encoder = encoder.kept(input.items, owner);
+    }
+    Ok(Job {
+        requests: vec![request],
+        choices_per_prompt: 1,
+        stream: body.get("stream").bool()?.unwrap_or(false),
+        warning: warning(&input.skipped),
+        encoder,
+    })
+}
+
+fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
+    let background = body.get("background");
+    if background.bool()? == Some(true) {
+        return Err(background.unsupported("an answer in the background"));
+    }
+    for (name, what) in [
+        ("conversation", "a conversation kept here"),
+        ("prompt", "a prompt kept here"),
+    ] {
+        let field = body.get(name);
+        if field.is_present() {
+            return Err(field.unsupported(what));
+        }
+    }
+    Ok(())
+}
+
+fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
+    let text = body.get("text");
+    text.map()?;
+    let format = text.get("format");
+    format.map()?;
+    let kind = format.get("type");
+    match kind.string()? {
+        None | Some("text") => sampling::decode(body),
+        Some(other) => Err(kind.unsupported(&format!("`{other}`"))),
+    }
+}
+
+fn includes(body: &Field<'_>, what: &str) -> Result<bool, ApiError> {
+    let mut found = false;
+    for item in body.get("include").items()?.into_iter().flatten() {
+        found |= item.string()? == Some(what);
+    }
+    Ok(found)
+}
+
+/// For the header `warning`: what of the input was passed over.
+fn warning(skipped: &[String]) -> Option<String> {
+    let named = |kind: &String| -> String {
+        kind.chars()
+            .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+            .take(40)
+            .collect()
+    };
+    let names: Vec<String> = skipped.iter().map(named).collect();
+    (!names.is_empty()).then(|| format!("items of unknown types were skipped: {}", names.join(" ")))
+}
+
+/// What a request says, read.
+struct Input {
+    chat: ChatRequest,
+    tools: Tools,
+    /// All items, those of earlier responses included, each with an id.
+    items: Vec<Arc<Value>>,
+    skipped: Vec<String>,
+}
+
+impl Input {
+    fn decode(server: &Server, body: &Field<'_>, owner: Option<&str>) -> Result<Self, ApiError> {
+        let earlier = earlier(server, body, owner)?;
+        let own = own_items(server, body, owner)?;
+        let own_body = json!({ "input": own });
+        let earlier_items: Vec<&Value> = earlier.iter().map(Arc::as_ref).collect();
+        let earlier_body = json!({ "input": earlier_items });
+        let own_field = Field::body(&own_body)?.get("input");
+        let earlier_field = Field::body(&earlier_body)?.get("input");
+        let mut lists = vec![body.get("tools")];
+        for field in [&earlier_field, &own_field] {
+            for item in field.items()?.into_iter().flatten() {
+                if item.get("type").value() == Some(&json!("additional_tools")) {
+                    lists.push(item.get("tools"));
+                }
+            }
+        }
+        let mut tools = Tools::decode(&lists)?;
+        let tool_choice = tools.choose(&body.get("tool_choice"))?;
+        let mut reader = Reader::new(server.engine(), &tools);
+        if let Some(instructions) = body.get("instructions").string()? {
+            reader.instructions(instructions);
+        }
+        reader.items(&earlier_field)?;
+        reader.items(&own_field)?;
+        let skipped = std::mem::take(&mut reader.skipped);
+        let mut messages: Vec<Message> = reader.finish();
+        super::history::settle(&mut messages);
+        Ok(Self {
+            chat: ChatRequest {
+                messages,
+                tools: tools.listed(),
+                tool_choice,
+                parallel_tool_calls: body.get("parallel_tool_calls").bool()?.unwrap_or(true),
+                template_args: template_args(body)?,
+                add_generation_prompt: true,
+            },
+            tools,
+            items: earlier
+                .into_iter()
+                .chain(own.into_iter().map(Arc::new))
+                .collect(),
+            skipped,
+        })
+    }
+}
+
+/// The conversation of the response that this one goes on from.
+fn earlier(
+    server: &Server,
+    body: &Field<'_>,
+    owner: Option<&str>,
+) -> Result<Vec<Arc<Value>>, ApiError> {
+    let Some(id) = body.get("previous_response_id").string()? else {
+        return Ok(Vec::new());
+    };
+    match server.responses().get(id, owner) {
+        Some(stored) => Ok(stored.conversation()),
+        None => Err(ApiError::NoPreviousResponse { id: id.to_owned() }),
+    }
+}
+
+/// The request's own items, each with an id; references are followed.
+fn own_items(
+    server: &Server,
+    body: &Field<'_>,
+    owner: Option<&str>,
+) -> Result<Vec<Value>, ApiError> {
+    let input = body.get("input");
+    let mut own = Vec::new();
+    match input.value() {
+        None => {}
+        Some(Value::String(text)) => {
+            let part = json!({ "type": "input_text", "text": text });
+            own.push(json!({ "type": "message", "role": "user", "content": [part] }));
+        }
+        Some(Value::Array(_)) => {
+            for item in input.items()?.into_iter().flatten() {
+                item.map()?;
+                own.push(followed(server, &item, owner)?);
+            }
+        }
+        Some(_) => return Err(input.wrong_type("a string or an array of items")),
+    }
+    for item in &mut own {
+        if item["id"].is_null() {
+            let message = item["type"].is_null() || item["type"] == "message";
+            item["id"] = server
+                .unique_id(if message { "msg_" } else { "item_" })
+                .into();
+        }
+    }
+    Ok(own)
+}
+
+/// The item itself, or the stored one that it names.
+fn followed(server: &Server, item: &Field<'_>, owner: Option<&str>) -> Result<Value, ApiError> {
+    if item.get("type").string()? != Some("item_reference") {
+        return Ok(item.value().cloned().unwrap_or_default());
+    }
+    let id = item.get("id");
+    let id = id.string()?.ok_or_else(|| id.missing())?;
+    let stored = server.responses().item(id, owner);
+    stored.ok_or_else(|| ApiError::NoObjectStored {
+        what: "Item",
+        id: id.to_owned(),
+    })
+}
+
+/// Whether and how hard to think.
+fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
+    let mut args = Map::new();
+    let reasoning = body.get("reasoning");
+    reasoning.map()?;
+    let Some(effort) = reasoning.get("effort").string()? else {
+        return Ok(args);
+    };
+    args.insert("enable_thinking".to_owned(), (effort != "none").into());
+    // Templates know three degrees.
+    let effort = match effort {
+        "none" => return Ok(args),
+        "minimal" => "low",
+        "xhigh" | "max" => "high",
+        other => other,
+    };
+    args.insert("reasoning_effort".to_owned(), effort.into());
+    Ok(args)
+}
+
+/// The response before anything of it is there: the request's fields, or their defaults, among its own.
+fn beginning(server: &Server, model: &str, body: &Field<'_>, sampling: &Sampling) -> Value {
+    let echo = |key: &str, default: Value| body.get(key).value().cloned().unwrap_or(default);
+    let reasoning = body.get("reasoning");
+    let of_reasoning = |key: &str| reasoning.get(key).value().cloned();
+    let mut text = json!({ "format": { "type": "text" } });
+    if let (Some(text), Some(Value::Object(given))) =
+        (text.as_object_mut(), body.get("text").value())
+    {
+        text.extend(given.clone());
+    }
+    json!({
+        "id": server.unique_id("resp_"),
+        "object": "response",
+        "created_at": unix_time_s(),
+        "completed_at": null,
+        "status": "in_progress",
+        "background": false,
+        "error": null,
+        "incomplete_details": null,
+        "instructions": echo("instructions", Value::Null),
+        "max_output_tokens": echo("max_output_tokens", Value::Null),
+        "max_tool_calls": echo("max_tool_calls", Value::Null),
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": echo("parallel_tool_calls", true.into()),
+        "previous_response_id": echo("previous_response_id", Value::Null),
+        "prompt_cache_key": echo("prompt_cache_key", Value::Null),
+        "reasoning": { "effort": of_reasoning("effort"), "summary": of_reasoning("summary") },
+        "safety_identifier": echo("safety_identifier", Value::Null),
+        "service_tier": "default",
+        "store": echo("store", true.into()),
+        "temperature": sampling.temperature,
+        "text": text,
+        "tool_choice": echo("tool_choice", "auto".into()),
+        "tools": echo("tools", json!([])),
+        "top_logprobs": 0,
+        "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "truncation": "disabled",
+        "usage": null,
+        "user": echo("user", Value::Null),
+        "metadata": echo("metadata", json!({})),
+    })
+}
