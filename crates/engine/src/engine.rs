@@ -15,6 +15,7 @@ use andante_sched::{Config, IoCost, IoKind, Outcome, Plan, Scheduler, SeqId, Ste
 use crate::batch;
 use crate::clock::{Clock, SystemClock};
 use crate::config::EngineConfig;
+use crate::constraints::Masks;
 use crate::error::{EngineError, Failure};
 use crate::event::Pushed;
 use crate::generation::{Generation, Said, Timeouts};
@@ -47,6 +48,8 @@ pub struct Engine {
     reusable: bool,
     /// The model's end-of-generation tokens.
     ends: Vec<u32>,
+    /// The thread that follows constraints, from the first of them on.
+    masks: Option<Masks>,
     store: Option<Stores>,
     timeouts: Timeouts,
     names: Names,
@@ -128,6 +131,7 @@ impl Engine {
             scheduler,
             reusable: layout.state_bytes == 0,
             ends,
+            masks: None,
             store: None,
             timeouts: Timeouts::new(config),
             names: Names::default(),
@@ -519,4 +523,4 @@ pub fn spawn_with_store(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -34,6 +34,14 @@ pub enum RequestError {
         /// What it must be, as in "must be at least 0".
         rule: &'static str,
     },
+    /// A form of the answer that cannot be understood, enforced, or followed within the limits.
+    #[error("{name}: {error}")]
+    Constraint {
+        /// Name of the request's field, as in [`crate::Constrained::name`].
+        name: &'static str,
+        /// What is wrong with it.
+        error: andante_text::TextError,
+    },
     /// The model file carries no chat template.
     #[error("the model has no chat template")]
     NoTemplate,
@@ -68,6 +76,12 @@ pub enum Failure {
     /// The model produced logits that are not numbers for this sequence.
     #[error("the model produced logits that are not finite numbers")]
     NonFiniteLogits,
+    /// The form asked for the answer allows no further token, and no end.
+    #[error("the form asked for the answer leaves no token that could come next")]
+    DeadEnd,
+    /// The form asked for the answer is too complex to be followed further.
+    #[error("the form asked for the answer is too complex to be followed further")]
+    Constraint,
     /// A forward pass failed: every request of the engine fails with it.
     #[error("the model failed")]
     Model,

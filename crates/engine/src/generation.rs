@@ -6,12 +6,13 @@ use andante_sched::Outcome;
 use andante_text::{OutputStream, Part, Tokenizer};
 
 use crate::config::EngineConfig;
+use crate::constraints::{Guide, Masks, failure};
 use crate::error::Failure;
 use crate::event::{
     Delta, Event, EventSink, FinishReason, Pushed, Timings, TokenLogprob, TokenText, Usage,
 };
 use crate::mailbox::Submission;
-use crate::sampler::{Logprobs, Sampled, Sampler, Scratch};
+use crate::sampler::{Logprobs, Sampled, Sampler, Scratch, Unusable};
 use crate::spellings::{Spellings, Spelt};
 use crate::status::Status;
 
@@ -51,6 +52,8 @@ impl Timeouts {
 pub(crate) struct Generation {
     id: u64,
     sampler: Sampler,
+    /// Follows the form that was asked for.
+    guide: Option<Guide>,
     output: OutputStream,
     stop: Vec<String>,
     max_new: u32,
@@ -79,7 +82,13 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    pub(crate) fn new(submission: Submission, ends: &[u32], spellings: &Arc<Spellings>) -> Self {
+    /// `masks` are for a request with a constraint: its first mask is found out while it waits and its prompt is computed.
+    pub(crate) fn new(
+        submission: Submission,
+        ends: &[u32],
+        spellings: &Arc<Spellings>,
+        masks: impl FnOnce() -> Masks,
+    ) -> Self {
         let Submission {
             id,
             request,
@@ -89,6 +98,10 @@ impl Generation {
         Self {
             id,
             sampler: Sampler::new(&request, ends),
+            guide: request
+                .constraint
+                .as_ref()
+                .map(|start| Guide::new(Arc::clone(start), &masks())),
             output: OutputStream::new(request.sampling.stop.clone()),
             max_new: request.max_new,
             spelt: request.sampling.cache_prompt.then(|| Spelt {
@@ -129,6 +142,12 @@ impl Generation {
 
     /// Adds what the step that ended at `now_us` brought to the engine's counters.
     pub(crate) fn count(&mut self, now_us: u64, status: &mut Status) {
+        if let Some(guide) = &mut self.guide {
+            let time = guide.take_time();
+            status.masks += time.masks;
+            status.mask_us += time.mask_us;
+            status.mask_wait_us += time.wait_us;
+        }
         if let Some(Err(failure)) = self.end {
             status.count_failure(failure);
             return;
@@ -160,9 +179,12 @@ impl Generation {
         tokenizer: &Tokenizer,
         scratch: &mut Scratch,
     ) -> Outcome {
-        let Ok(Sampled { token, logprobs }) = self.sampler.sample(row, scratch) else {
-            self.end = Some(Err(Failure::NonFiniteLogits));
-            return Outcome::Failed;
+        let (Sampled { token, logprobs }, complete) = match self.choose(row, tokenizer, scratch) {
+            Ok(chosen) => chosen,
+            Err(failure) => {
+                self.end = Some(Err(failure));
+                return Outcome::Failed;
+            }
         };
         self.usage.completion_tokens += 1;
         if tokenizer.is_end(token) {
@@ -194,10 +216,44 @@ impl Generation {
                 sequence: Some(self.stop[stop].clone()),
             });
         }
+        if complete {
+            return self.close(FinishReason::Stop { sequence: None });
+        }
         if self.usage.completion_tokens == self.max_new {
             return self.close(FinishReason::Length);
         }
         Outcome::Token(token)
+    }
+
+    /// Chooses a token that the form allows, and asks for those that may follow. Also whether the answer is complete, since
+    /// nothing may.
+    fn choose(
+        &mut self,
+        row: &[f32],
+        tokenizer: &Tokenizer,
+        scratch: &mut Scratch,
+    ) -> Result<(Sampled, bool), Failure> {
+        let Some(guide) = &mut self.guide else {
+            let sampled = self.sampler.sample(row, None, scratch);
+            return Ok((sampled.map_err(|_| Failure::NonFiniteLogits)?, false));
+        };
+        let mut matcher = guide.next()?;
+        let sampled = self.sampler.sample(row, Some(matcher.mask()), scratch);
+        let sampled = sampled.map_err(|unusable| match unusable {
+            Unusable::NotFinite => Failure::NonFiniteLogits,
+            Unusable::NoneAllowed => Failure::DeadEnd,
+        })?;
+        let mut complete = tokenizer.is_end(sampled.token);
+        if !complete {
+            matcher
+                .accept(sampled.token)
+                .map_err(|error| failure(&error))?;
+            complete = matcher.is_stopped();
+        }
+        if !complete {
+            guide.go_on(matcher);
+        }
+        Ok((sampled, complete))
     }
 
     /// Releases what was held back.

@@ -10,12 +10,13 @@ use andante_text::{ChatRequest, ChatTemplate, Prompt, Tokenizer};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
+use crate::constraints::Constraints;
 use crate::error::{RequestError, SubmitError};
 use crate::event::{self, EventStream};
 use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
 use crate::places::Places;
 use crate::request::{PromptInput, Request};
-use crate::sampling::Sampling;
+use crate::sampling::{Constrained, Sampling};
 use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
 use crate::status::Status;
@@ -52,7 +53,8 @@ impl EngineHandle {
     /// Renders and tokenises a conversation and checks the request, on the caller's thread.
     ///
     /// # Errors
-    /// [`RequestError`]: no template, a template that fails, a parameter out of range, a prompt that does not fit.
+    /// [`RequestError`]: no template, a template that fails, a parameter out of range, a prompt that does not fit, a form of
+    /// the answer that cannot be enforced.
     pub fn prepare_chat(
         &self,
         chat: &ChatRequest,
@@ -68,7 +70,8 @@ impl EngineHandle {
     /// the model's begin-of-sequence token when the model asks for one.
     ///
     /// # Errors
-    /// [`RequestError`]: an unknown token, a parameter out of range, a prompt that does not fit.
+    /// [`RequestError`]: an unknown token, a parameter out of range, a prompt that does not fit, a form of the answer that
+    /// cannot be enforced.
     pub fn prepare_text(
         &self,
         prompt: PromptInput,
@@ -121,7 +124,7 @@ impl EngineHandle {
         }
     }
 
-    fn prepare(&self, prompt: Vec<u32>, sampling: Sampling) -> Result<Request, RequestError> {
+    fn prepare(&self, prompt: Vec<u32>, mut sampling: Sampling) -> Result<Request, RequestError> {
         let (vocab, salt) = (self.shared.info.vocab, self.salt_of(&sampling));
         sampling.check(vocab)?;
         if prompt.is_empty() {
@@ -141,8 +144,18 @@ impl EngineHandle {
                 context,
             });
         }
+        let constraint = match sampling.constraint.take() {
+            Some(Constrained { constraint, name }) => Some(
+                self.shared
+                    .constraints
+                    .compile(&constraint)
+                    .map_err(|error| RequestError::Constraint { name, error })?,
+            ),
+            None => None,
+        };
         Ok(Request {
             prompt: prompt.into(),
+            constraint,
             max_new: sampling.max_tokens.map_or(room, |asked| asked.min(room)),
             seed: sampling.seed.unwrap_or_else(random_seed),
             sampling,
@@ -286,6 +299,7 @@ pub(crate) struct Shared {
     pub(crate) text: TextStack,
     pub(crate) spellings: Arc<Spellings>,
     seal: Seal,
+    constraints: Constraints,
     context: u32,
     /// For the requests that run and those that wait.
     places: Places,
@@ -310,6 +324,7 @@ impl Shared {
         Self {
             clock,
             info,
+            constraints: Constraints::new(Arc::clone(&text.tokenizer)),
             text,
             spellings: Arc::default(),
             seal: Seal::new(&config.secret.unwrap_or_else(seal::random)),

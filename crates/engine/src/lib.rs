@@ -8,6 +8,7 @@
 mod batch;
 mod clock;
 mod config;
+mod constraints;
 mod engine;
 mod error;
 mod event;
@@ -42,7 +43,7 @@ pub use event::{Delta, Event, EventStream, FinishReason, Timings, TokenLogprob, 
 pub use handle::{EngineHandle, Health, TextStack};
 pub use mailbox::Shutdown;
 pub use request::{PromptInput, Request};
-pub use sampling::Sampling;
+pub use sampling::{Constrained, Sampling};
 pub use spellings::Spellings;
 pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
 pub use store::{

@@ -1,7 +1,7 @@
 //! From a row of logits to the next token of one request.
 //!
-//! The parts apply in the order of llama.cpp's default chain: logit bias and banned tokens, repetition penalty, frequency and
-//! presence penalties, top-k, typical-p, top-p, min-p, temperature, draw. The repetition penalty looks at the last tokens of
+//! The parts apply in the order of llama.cpp's default chain: logit bias, banned tokens and those that a constraint does not
+//! allow, repetition penalty, frequency and presence penalties, top-k, typical-p, top-p, min-p, temperature, draw. The repetition penalty looks at the last tokens of
 //! prompt and answer, the other two penalties at the answer alone. Temperature 0 takes the most likely token after the
 //! penalties, the lowest id among equals, and skips the filters. Log-probabilities are those of the row as the model gave it.
 //!
@@ -47,9 +47,14 @@ pub(crate) struct Logprobs {
     pub(crate) top: Vec<(u32, f32)>,
 }
 
-/// The row holds something that is not a finite number, or every token of it is banned.
+/// Why no token can be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unusable;
+pub(crate) enum Unusable {
+    /// The row holds something that is not a finite number.
+    NotFinite,
+    /// Every token of it is banned or not allowed.
+    NoneAllowed,
+}
 
 /// Memory that samplers share, one row after the other.
 #[derive(Debug, Default)]
@@ -103,20 +108,25 @@ impl Sampler {
         sampler
     }
 
-    /// Chooses from `row`, `[vocab]` logits.
+    /// Chooses from `row`, `[vocab]` logits. With a `mask`, one bit a token with the lowest bit of the first word for token
+    /// 0, only from tokens whose bit is there and set.
     pub(crate) fn sample(
         &mut self,
         row: &[f32],
+        mask: Option<&[u32]>,
         scratch: &mut Scratch,
     ) -> Result<Sampled, Unusable> {
-        let row_max = row::finite_max(row).ok_or(Unusable)?;
-        let token = if self.adjusts() {
+        let row_max = row::finite_max(row).ok_or(Unusable::NotFinite)?;
+        let token = if mask.is_some() || self.adjusts() {
             let mut adjusted = std::mem::take(&mut scratch.adjusted);
             self.adjust(row, &mut adjusted);
+            if let Some(mask) = mask {
+                row::mask(&mut adjusted, mask);
+            }
             let max = row::max(&adjusted);
             let token = (max > f32::NEG_INFINITY).then(|| self.choose(&adjusted, max, scratch));
             scratch.adjusted = adjusted;
-            token.ok_or(Unusable)?
+            token.ok_or(Unusable::NoneAllowed)?
         } else {
             self.choose(row, row_max, scratch)
         };
@@ -260,6 +270,8 @@ fn most_likely(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
             }
         }
     });
+    // Of a masked row there may be fewer.
+    out.retain(|c| c.logit > f32::NEG_INFINITY);
     out.sort_unstable_by(Candidate::rank);
     out.truncate(k);
 }

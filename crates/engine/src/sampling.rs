@@ -1,5 +1,7 @@
 //! What a request may ask of sampling, with its limits.
 
+use andante_text::Constraint;
+
 use crate::error::RequestError;
 
 /// How the next token of one request is chosen. `sampler.rs` documents the order in which the parts apply.
@@ -33,12 +35,23 @@ pub struct Sampling {
     pub stop: Vec<String>,
     /// Never choose an end-of-generation token.
     pub ignore_eos: bool,
+    /// The form that the answer must have.
+    pub constraint: Option<Constrained>,
     /// Report the log-probability of each token and of this many most likely ones.
     pub logprobs: Option<u8>,
     /// Look for the prompt's prefix in the cache.
     pub cache_prompt: bool,
     /// Share the prompt's prefix only with requests that name the same salt.
     pub cache_salt: Option<String>,
+}
+
+/// A form of the answer, and who asked for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Constrained {
+    /// The form.
+    pub constraint: Constraint,
+    /// Name of the request's field, for the complaint about it.
+    pub name: &'static str,
 }
 
 impl Default for Sampling {
@@ -59,6 +72,7 @@ impl Default for Sampling {
             max_tokens: None,
             stop: Vec::new(),
             ignore_eos: false,
+            constraint: None,
             logprobs: None,
             cache_prompt: true,
             cache_salt: None,

@@ -48,6 +48,12 @@ pub struct Status {
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
+    /// Tokens that were chosen under a constraint.
+    pub masks: u64,
+    /// Time spent on finding out which tokens constraints allow, beside the model, in µs.
+    pub mask_us: u64,
+    /// How much of that the engine waited for, in µs.
+    pub mask_wait_us: u64,
     /// The store's figures, if there is one.
     pub store: Option<StoreStats>,
     /// Durations of steps.
@@ -85,6 +91,9 @@ impl Status {
             prompt_tokens: 0,
             cached_tokens: 0,
             generated_tokens: 0,
+            masks: 0,
+            mask_us: 0,
+            mask_wait_us: 0,
             store: None,
             step_time: Histogram::default(),
             first_token_time: Histogram::default(),

@@ -113,7 +113,10 @@ impl ApiError {
             | Self::Field { .. }
             | Self::NoPreviousResponse { .. }
             | Self::BodyCut => StatusCode::BAD_REQUEST,
-            Self::Refused(_) | Self::TooManyChoices { .. } | Self::Failed(Failure::TooLong) => {
+            // The form asked for leads nowhere: sending the request again would not help.
+            Self::Refused(_)
+            | Self::TooManyChoices { .. }
+            | Self::Failed(Failure::TooLong | Failure::DeadEnd | Failure::Constraint) => {
                 StatusCode::BAD_REQUEST
             }
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

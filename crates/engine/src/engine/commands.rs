@@ -1,8 +1,11 @@
 //! What happens between steps: what clients ask for, what has taken too long, and the wish to end.
 
+use std::sync::Arc;
+
 use andante_sched::{AddError, Admission, SeqId};
 
 use super::{Ending, Engine};
+use crate::constraints::Masks;
 use crate::error::Failure;
 use crate::generation::Generation;
 use crate::handle::Health;
@@ -57,7 +60,14 @@ impl Engine {
                 Err(error) => panic!("a prepared request with a permit is refused: {error}"),
             }
         };
-        let generation = Generation::new(submission, &self.ends, &self.shared.spellings);
+        let clock = &self.shared.clock;
+        let masks = || {
+            let masks = self
+                .masks
+                .get_or_insert_with(|| Masks::spawn(Arc::clone(clock)));
+            masks.clone()
+        };
+        let generation = Generation::new(submission, &self.ends, &self.shared.spellings, masks);
         match refused {
             None => _ = self.generations.insert(id, generation),
             Some(failure) => {

@@ -1,6 +1,7 @@
 //! An engine on a fake model, driven step by step in virtual time: what requests get, and how everything ends.
 
 mod clocks;
+mod constrained;
 mod hand_off;
 #[cfg(loom)]
 mod loom;
@@ -32,7 +33,7 @@ const END: u32 = 256;
 const CONTROL: u32 = 257;
 const VOCAB: usize = 258;
 
-fn text_stack() -> TextStack {
+pub(crate) fn text_stack() -> TextStack {
     let printable = |byte: &u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let mut others = 0x100..;
     let mut tokens: Vec<String> = (0..256_u32)

@@ -40,6 +40,24 @@ pub(super) fn max(row: &[f32]) -> f32 {
         .fold(f32::NEG_INFINITY, |max, &x| max.max(x))
 }
 
+/// Makes -∞ of every element whose bit is not set: the lowest bit of `mask[0]` is that of element 0, and where `mask` ends
+/// nothing is set.
+pub(super) fn mask(row: &mut [f32], mask: &[u32]) {
+    for (index, chunk) in row.chunks_mut(32).enumerate() {
+        match mask.get(index).copied().unwrap_or(0) {
+            0 => chunk.fill(f32::NEG_INFINITY),
+            u32::MAX => {}
+            word => {
+                for (bit, logit) in chunk.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The lowest id whose logit is `value`.
 pub(super) fn position(row: &[f32], value: f32) -> u32 {
     let found = row

@@ -13,6 +13,7 @@ fn request(sampling: Sampling, seed: u64) -> Request {
         sampling,
         max_new: 100,
         seed,
+        constraint: None,
         tenant: Tenant::default(),
         priority: Priority::Normal,
         salt: 0,
@@ -25,7 +26,7 @@ fn sampler(sampling: Sampling, seed: u64) -> Sampler {
 
 fn next(sampler: &mut Sampler, row: &[f32]) -> u32 {
     sampler
-        .sample(row, &mut Scratch::default())
+        .sample(row, None, &mut Scratch::default())
         .expect("the row is finite")
         .token
 }
@@ -274,7 +275,7 @@ fn same_seed_same_tokens_whatever_the_neighbours_do() {
     let mut scratch = Scratch::default();
     let mut mixed = |sampler: &mut Sampler, row| {
         sampler
-            .sample(row, &mut scratch)
+            .sample(row, None, &mut scratch)
             .expect("the row is finite")
             .token
     };
@@ -304,8 +305,8 @@ fn a_row_with_anything_but_numbers_is_refused() {
     ] {
         let mut row = vec![0.5; 40];
         row[place] = value;
-        let sampled = sampler(Sampling::greedy(), 0).sample(&row, &mut Scratch::default());
-        assert_eq!(sampled, Err(Unusable), "{value} at {place}");
+        let sampled = sampler(Sampling::greedy(), 0).sample(&row, None, &mut Scratch::default());
+        assert_eq!(sampled, Err(Unusable::NotFinite), "{value} at {place}");
     }
     let all = (0..4).map(|id| (id, f32::NEG_INFINITY)).collect();
     let banned = Sampling {
@@ -313,8 +314,8 @@ fn a_row_with_anything_but_numbers_is_refused() {
         ..Sampling::default()
     };
     assert_eq!(
-        sampler(banned, 0).sample(&[0.0; 4], &mut Scratch::default()),
-        Err(Unusable)
+        sampler(banned, 0).sample(&[0.0; 4], None, &mut Scratch::default()),
+        Err(Unusable::NoneAllowed)
     );
 }
 
@@ -368,7 +369,7 @@ fn logprobs_are_those_of_the_model_before_everything_else() {
         ..Sampling::default()
     };
     let sampled = sampler(sampling, 0)
-        .sample(&row, &mut Scratch::default())
+        .sample(&row, None, &mut Scratch::default())
         .expect("the row is finite");
     assert_eq!(sampled.token, 3, "the bias decides");
     let expected = reference(
@@ -487,7 +488,7 @@ fn speed_of_a_row() {
             let time = || {
                 let start = std::time::Instant::now();
                 sampler
-                    .sample(&row, &mut scratch)
+                    .sample(&row, None, &mut scratch)
                     .expect("the row is finite");
                 start.elapsed()
             };
@@ -501,4 +502,86 @@ fn speed_of_a_row() {
             );
         }
     }
+}
+
+#[test]
+fn only_tokens_of_the_mask_are_chosen() {
+    let row: Vec<f32> = (0..70).map(|id| 70.0 - id as f32).collect();
+    // 3, 40 and 64; the mask says nothing of those beyond 95, there are none.
+    let mask = [1 << 3, 1 << 8, 1];
+    let chosen = |sampling: Sampling, seed, mask: &[u32]| {
+        let sampled = sampler(sampling, seed).sample(&row, Some(mask), &mut Scratch::default());
+        sampled.map(|sampled| sampled.token)
+    };
+    assert_eq!(chosen(Sampling::greedy(), 0, &mask), Ok(3));
+    assert_eq!(chosen(Sampling::greedy(), 0, &mask[1..]), Ok(8));
+    assert_eq!(chosen(Sampling::greedy(), 0, &[0, 0, u32::MAX]), Ok(64));
+    for nothing in [&[0, 0, 0], &[0, 0][..], &[]] {
+        let sampled = chosen(Sampling::greedy(), 0, nothing);
+        assert_eq!(sampled, Err(Unusable::NoneAllowed));
+    }
+    let filters = [
+        Sampling {
+            top_k: 5,
+            typical_p: 0.9,
+            ..Sampling::default()
+        },
+        Sampling {
+            top_p: 0.9,
+            min_p: 0.0,
+            ..Sampling::default()
+        },
+        Sampling {
+            min_p: 0.0,
+            temperature: 50.0,
+            ..Sampling::default()
+        },
+        Sampling {
+            min_p: 0.0,
+            temperature: 50.0,
+            repetition_penalty: 1.3,
+            presence_penalty: 2.0,
+            ..Sampling::default()
+        },
+        // The bias of a token that is not allowed means nothing.
+        Sampling {
+            logit_bias: vec![(0, f32::INFINITY)],
+            ..Sampling::default()
+        },
+    ];
+    for (index, sampling) in filters.into_iter().enumerate() {
+        let mut found: Vec<u32> = (0..200)
+            .map(|seed| chosen(sampling.clone(), seed, &mask).expect("three are allowed"))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        assert!(
+            found.iter().all(|token| [3, 40, 64].contains(token)),
+            "{index}: {found:?}"
+        );
+        assert!(
+            sampling.temperature < 2.0 || found == [3, 40, 64],
+            "{index}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_mask_leaves_the_logprobs_as_they_are() {
+    let row = [3.0, 1.0, 2.0, 0.0];
+    let sampling = Sampling {
+        logprobs: Some(2),
+        ..Sampling::greedy()
+    };
+    let mut scratch = Scratch::default();
+    let masked = sampler(sampling.clone(), 0).sample(&row, Some(&[0b1000]), &mut scratch);
+    let free = sampler(sampling, 0).sample(&row, None, &mut scratch);
+    let (masked, free) = (masked.expect("one is allowed"), free.expect("finite"));
+    assert_eq!((masked.token, free.token), (3, 0));
+    let (masked, free) = (
+        masked.logprobs.expect("asked"),
+        free.logprobs.expect("asked"),
+    );
+    assert_eq!(masked.top, free.top);
+    assert_eq!(masked.chosen, free.chosen - 3.0);
 }

@@ -15,7 +15,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::{Job, sampling};
+use super::{Job, constraint, sampling};
 use crate::Server;
 use crate::error::ApiError;
 use crate::json::Field;
@@ -74,17 +74,18 @@ fn decode(
 }
 
 fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
-    let sampling = sampling::decode(body)?;
-    let format = body.get("output_config").get("format");
-    let format = if format.is_present() {
-        format
+    let mut sampling = sampling::decode(body)?;
+    let (now, before) = (
+        body.get("output_config").get("format"),
+        body.get("output_format"),
+    );
+    let constraint = if now.is_present() {
+        constraint::format(&now, "output_config.format.schema", true)?
     } else {
-        body.get("output_format")
+        constraint::format(&before, "output_format.schema", true)?
     };
-    match format.get("type").string()? {
-        None => Ok(sampling),
-        Some(other) => Err(format.get("type").unsupported(&format!("`{other}`"))),
-    }
+    sampling.constraint = constraint.or(sampling.constraint);
+    Ok(sampling)
 }
 
 fn chat_request(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiError> {

@@ -362,6 +362,8 @@ fn failure_name(failure: Failure) -> &'static str {
     match failure {
         Failure::ShuttingDown => "shutting_down",
         Failure::NonFiniteLogits => "non_finite_logits",
+        Failure::DeadEnd => "dead_end",
+        Failure::Constraint => "constraint",
         Failure::Model => "model_failed",
         Failure::TooLong => "too_long",
         Failure::QueueTimeout => "queue_timeout",

@@ -3,6 +3,7 @@
 mod blocks;
 mod chat;
 mod completions;
+mod constraint;
 mod health;
 mod history;
 mod message;

@@ -21,7 +21,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::{Job, sampling};
+use super::{Job, constraint, sampling};
 use crate::Server;
 use crate::error::ApiError;
 use crate::json::Field;
@@ -110,15 +110,12 @@ fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
 }
 
 fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
+    let mut sampling = sampling::decode(body)?;
     let text = body.get("text");
     text.map()?;
-    let format = text.get("format");
-    format.map()?;
-    let kind = format.get("type");
-    match kind.string()? {
-        None | Some("text") => sampling::decode(body),
-        Some(other) => Err(kind.unsupported(&format!("`{other}`"))),
-    }
+    let constraint = constraint::format(&text.get("format"), "text.format.schema", false)?;
+    sampling.constraint = constraint.or(sampling.constraint);
+    Ok(sampling)
 }
 
 fn includes(body: &Field<'_>, what: &str) -> Result<bool, ApiError> {

@@ -3,21 +3,11 @@
 use andante_engine::{Request, Sampling};
 use serde_json::Value;
 
+use super::constraint;
 use crate::Server;
 use crate::config::{MAX_CHOICES, MAX_STOP_BYTES, MAX_STOPS};
 use crate::error::ApiError;
 use crate::json::Field;
-
-/// Fields of other servers that constrain the output's form. Ignoring one would break what its sender relies on.
-const CONSTRAINTS: [&str; 7] = [
-    "json_schema",
-    "grammar",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-];
 
 /// The names of one thing in OpenAI's three APIs, Anthropic's, llama-server's and Ollama's.
 const MAX_TOKENS: [&str; 5] = [
@@ -69,7 +59,6 @@ impl Delivery {
 
 /// Everything of `Sampling` but the log-probabilities, which the two APIs ask for in different ways.
 pub(super) fn decode(body: &Field<'_>) -> Result<Sampling, ApiError> {
-    refuse_constraints(body)?;
     let usual = Sampling::default();
     let number = |keys: &[&str], usual: f32| -> Result<f32, ApiError> {
         Ok(body.any_of(keys).number()?.unwrap_or(usual))
@@ -107,6 +96,7 @@ pub(super) fn decode(body: &Field<'_>) -> Result<Sampling, ApiError> {
             .bool()?
             .unwrap_or(usual.cache_prompt),
         cache_salt: cache_salt(body)?,
+        constraint: constraint::decode(body)?,
         logprobs: None,
     })
 }
@@ -118,21 +108,6 @@ fn cache_salt(body: &Field<'_>) -> Result<Option<String>, ApiError> {
     body.get("prompt_cache_key").string()?;
     body.get("prompt_cache_retention").string()?;
     Ok(body.get("cache_salt").string()?.map(str::to_owned))
-}
-
-fn refuse_constraints(body: &Field<'_>) -> Result<(), ApiError> {
-    for name in CONSTRAINTS {
-        let field = body.get(name);
-        if field.value().is_some_and(|value| value != "") {
-            return Err(field.unsupported("constrained output"));
-        }
-    }
-    let format = body.get("response_format");
-    format.map()?;
-    match format.get("type").string()? {
-        None | Some("text") => Ok(()),
-        Some(other) => Err(format.get("type").unsupported(&format!("`{other}`"))),
-    }
 }
 
 /// Zero, less or absent: all tokens are candidates.

@@ -127,7 +127,9 @@ impl ApiError {
     fn param(&self) -> Option<&str> {
         match self {
             Self::Field { path, .. } => Some(path),
-            Self::Refused(RequestError::InvalidParameter { name, .. }) => Some(name),
+            Self::Refused(
+                RequestError::InvalidParameter { name, .. } | RequestError::Constraint { name, .. },
+            ) => Some(name),
             Self::NoModel { .. } => Some("model"),
             Self::NoPreviousResponse { .. } => Some("previous_response_id"),
             Self::TooManyChoices { .. } => Some("n"),

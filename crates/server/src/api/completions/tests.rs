@@ -136,7 +136,7 @@ async fn what_is_wrong_or_cannot_be_had_is_refused_by_name() {
         ("echo", json!(1), json!("echo")),
         (
             "response_format",
-            json!({"type": "json_object"}),
+            json!({"type": "xml"}),
             json!("response_format.type"),
         ),
     ] {

@@ -1,0 +1,72 @@
+//! What is compiled once, and what comes of a thread that is not there.
+
+use andante_text::Constraint;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::engine::tests::text_stack;
+
+fn constraints() -> Constraints {
+    Constraints::new(text_stack().tokenizer)
+}
+
+#[test]
+fn the_latest_constraints_stay_compiled() {
+    let constraints = constraints();
+    let regex = |index: usize| Constraint::Regex(format!("a{{{}}}", index + 1));
+    let first = constraints.compile(&regex(0)).expect("valid");
+    for index in 1..KEPT {
+        constraints.compile(&regex(index)).expect("valid");
+    }
+    let again = constraints.compile(&regex(0)).expect("valid");
+    assert!(Arc::ptr_eq(&first, &again));
+    // It is the latest now: the next one takes the place of the second.
+    constraints.compile(&regex(KEPT)).expect("valid");
+    assert!(constraints.recall(&regex(0)).is_some());
+    assert!(constraints.recall(&regex(1)).is_none());
+    assert!(constraints.recall(&regex(2)).is_some());
+}
+
+#[test]
+fn what_cannot_be_compiled_is_told_every_time() {
+    let constraints = constraints();
+    let broken = Constraint::Regex("(".into());
+    let complaint =
+        |result: Result<_, TextError>| result.map(|_| ()).expect_err("broken").to_string();
+    let first = complaint(constraints.compile(&broken));
+    assert_eq!(complaint(constraints.compile(&broken)), first);
+}
+
+#[test]
+fn a_grammar_may_go_deep() {
+    let rules = 10_000;
+    let mut lark = String::from("start: r0\n");
+    lark.extend((0..rules).map(|i| format!("r{i}: \"a\" r{}\n", i + 1)));
+    lark.push_str(&format!("r{rules}: \"b\"\n"));
+    constraints()
+        .compile(&Constraint::Lark(lark))
+        .expect("within the limits");
+}
+
+#[test]
+fn masks_are_found_with_and_without_their_thread() {
+    let start = constraints()
+        .compile(&Constraint::Choice(vec!["ab".into()]))
+        .expect("valid");
+    let masks = Masks::spawn(Arc::new(SystemClock::new()));
+    for masks in [masks.without_thread(), masks] {
+        let mut guide = Guide::new(Arc::clone(&start), &masks);
+        let mut matcher = guide.next().expect("a way on");
+        assert!(matcher.accept(u32::from(b'b')).is_err());
+        let mut guide = Guide::new(Arc::clone(&start), &masks);
+        matcher = guide.next().expect("a way on");
+        matcher.accept(u32::from(b'a')).expect("allowed");
+        guide.go_on(matcher);
+        matcher = guide.next().expect("a way on");
+        assert_eq!(matcher.mask()[3], 1 << (b'b' - 96));
+        assert_eq!(guide.take_time().masks, 2);
+        // A reader that has gone is no reason to stop.
+        guide.go_on(matcher);
+        drop(guide);
+    }
+}
