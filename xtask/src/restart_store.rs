@@ -92,7 +92,11 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     }
     drop((steady, restarted));
     let folder = setup.folders.join("restarted");
-    peers::run(std::process::Command::new(&setup.program).args(["kv", "verify"]).arg(folder))?;
+    peers::run(
+        std::process::Command::new(&setup.program)
+            .args(["kv", "verify"])
+            .arg(folder),
+    )?;
     if worst > MOST {
         bail!("a first token took {worst:.2} times as long after a restart");
     }
@@ -151,7 +155,10 @@ fn user(turn: u64, variant: u64) -> Value {
     json!({"role": "user", "content": content})
 }
 
-fn median(times: &[(Duration, Duration)], of: impl Fn(&(Duration, Duration)) -> Duration) -> Duration {
+fn median(
+    times: &[(Duration, Duration)],
+    of: impl Fn(&(Duration, Duration)) -> Duration,
+) -> Duration {
     let mut times: Vec<Duration> = times.iter().map(of).collect();
     times.sort();
     times[times.len() / 2]

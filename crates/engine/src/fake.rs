@@ -21,6 +21,12 @@ use crate::store::{Span, Store, StoreStats, Transfer};
 /// The hash picks among the ids of the letters a to z in a vocabulary that begins with the 256 bytes.
 const LETTERS: std::ops::Range<u32> = 97..123;
 
+/// What follows a sequence, if it knows.
+type Author = Box<dyn Fn(&[u32]) -> Option<u32> + Send>;
+
+/// The logit of an author's token: no temperature makes another one likely.
+const CERTAIN: f32 = 1e4;
+
 /// See the module.
 pub struct FakeModel {
     info: ModelInfo,
@@ -28,6 +34,7 @@ pub struct FakeModel {
     batch_tokens: usize,
     kv: Memory,
     scripts: Vec<(Vec<u32>, Vec<u32>)>,
+    author: Author,
     poison: Option<u32>,
     forwards_left: Option<u64>,
     on_forward: Box<dyn FnMut(&Batch) + Send>,
@@ -64,6 +71,7 @@ impl FakeModel {
             batch_tokens: 0,
             kv: Memory::default(),
             scripts: Vec::new(),
+            author: Box::new(|_| None),
             poison: None,
             forwards_left: None,
             on_forward: Box::new(|_| {}),
@@ -89,6 +97,13 @@ impl FakeModel {
     #[must_use]
     pub fn script(mut self, prompt: &[u32], answer: &[u32]) -> Self {
         self.scripts.push((prompt.to_vec(), answer.to_vec()));
+        self
+    }
+
+    /// Asks `author` what follows a sequence, before any script; what it says is followed at every temperature.
+    #[must_use]
+    pub fn author(mut self, author: impl Fn(&[u32]) -> Option<u32> + Send + 'static) -> Self {
+        self.author = Box::new(author);
         self
     }
 
@@ -256,12 +271,14 @@ impl Model for FakeModel {
         self.logits.clear();
         for &row in &batch.logit_rows {
             let sequence = self.read_kv(batch, row);
-            let (best, seed) = (self.following(&sequence), hash(&sequence));
+            let authored = (self.author)(&sequence);
+            let best = authored.unwrap_or_else(|| self.following(&sequence));
+            let (height, seed) = (authored.map_or(8.0, |_| CERTAIN), hash(&sequence));
             let poisoned = self.poison.is_some_and(|poison| sequence.contains(&poison));
             self.logits
                 .extend((0..self.info.vocab as u64).map(|id| match id {
                     _ if poisoned => f32::NAN,
-                    _ if id == u64::from(best) => 8.0,
+                    _ if id == u64::from(best) => height,
                     _ => (mix(seed ^ id) >> 40) as f32 / (1 << 22) as f32,
                 }));
         }
