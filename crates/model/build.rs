@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// Graphs, kernels, block formats.
 const SOURCES: [&str; 3] = ["src", "../compute/src", "../gguf/src"];
 
-#[expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
 fn main() -> io::Result<()> {
     let mut files = Vec::new();
     for folder in SOURCES {
