@@ -3,6 +3,8 @@
 //!
 //! The clients are installed once into `target/clients`, in the versions below.
 
+mod agents;
+
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -41,38 +43,37 @@ const DRIVERS: &[&str] = &[
     "ai_sdk.mjs",
 ];
 
-/// Runs every driver; fails if any feature of any client does.
-#[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
-pub(crate) fn run(root: &Path) -> Result<()> {
+/// Runs every driver; with `--agents`, the agents instead. Fails if any feature of any client does.
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
+    let folder = root.join("target/clients");
+    let agents = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--agents"] => true,
+        ["--agents-inside"] => return agents::run(root, &folder, &model(root)?),
+        _ => bail!("clients [--agents]"),
+    };
     // As the tests are built, so that after them nothing is left to do.
     peers::run(
         Command::new(env!("CARGO"))
             .args(["test", "--workspace", "--locked", "--no-run", "--quiet"])
             .current_dir(root),
     )?;
-    let built = root.join("target/debug");
-    let model = andante::pull(&built.join("andante"), "smollm2")?;
-    let clients = Clients::install(root)?;
-    let scripts = root.join("scripts/clients");
-    let server = Scripted::start(&built.join("examples/scripted"), &model, &scripts)?;
-    let mut failed = Vec::new();
-    for driver in DRIVERS {
-        let done = clients.drive(&scripts, driver, &server.address())?;
-        println!("{driver}");
-        let output = String::from_utf8_lossy(&done.stdout);
-        for line in output.lines() {
-            println!("  {line}");
-        }
-        if !done.status.success() || !output.contains("ok ") {
-            print!("{}", String::from_utf8_lossy(&done.stderr));
-            failed.push(*driver);
-        }
+    let model = model(root)?;
+    let clients = Clients::install(&folder)?;
+    if agents {
+        agents::install(&folder)?;
+        return agents::enter(root);
     }
-    if !failed.is_empty() {
-        bail!("not all goes well with {}", failed.join(", "));
-    }
-    Ok(())
+    clients.run(root, &model)
 }
+
+/// The model whose vocabulary the scripted one has.
+fn model(root: &Path) -> Result<PathBuf> {
+    andante::pull(&root.join("target/debug/andante"), "smollm2")
+}
+
+/// What clients may start.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Where they are installed.
 struct Clients {
@@ -80,41 +81,47 @@ struct Clients {
 }
 
 impl Clients {
-    fn install(root: &Path) -> Result<Self> {
-        let folder = root.join("target/clients");
-        let (node, done) = (folder.join("node"), folder.join("installed"));
-        let versions = format!("{PYTHON:?} {NODE:?}");
-        let clients = Self { folder };
-        if fs::read_to_string(&done).is_ok_and(|installed| installed == versions) {
-            return Ok(clients);
-        }
-        fs::create_dir_all(&node).with_context(|| format!("cannot make {}", node.display()))?;
-        let environment = clients.folder.join("venv");
-        peers::run(
-            Command::new("python3")
-                .args(["-m", "venv"])
-                .arg(&environment),
-        )?;
-        peers::run(
-            Command::new(environment.join("bin/pip"))
-                .args(["install", "--quiet", "--disable-pip-version-check"])
-                .args(PYTHON),
-        )?;
-        fs::write(node.join("package.json"), r#"{"private": true}"#)?;
-        peers::run(
-            Command::new("npm")
-                .args([
-                    "install",
-                    "--ignore-scripts",
-                    "--no-audit",
-                    "--no-fund",
-                    "--silent",
-                ])
-                .args(NODE)
-                .current_dir(&node),
-        )?;
-        fs::write(&done, versions).with_context(|| format!("cannot write {}", done.display()))?;
+    fn install(folder: &Path) -> Result<Self> {
+        let clients = Self {
+            folder: folder.to_owned(),
+        };
+        once(&folder.join("venv"), PYTHON, |environment| {
+            peers::run(
+                Command::new("python3")
+                    .args(["-m", "venv"])
+                    .arg(environment),
+            )?;
+            peers::run(
+                Command::new(environment.join("bin/pip"))
+                    .args(["install", "--quiet", "--disable-pip-version-check"])
+                    .args(PYTHON),
+            )
+        })?;
+        npm(&folder.join("node"), NODE)?;
         Ok(clients)
+    }
+
+    #[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
+    fn run(&self, root: &Path, model: &Path) -> Result<()> {
+        let scripts = root.join("scripts/clients");
+        let server = Scripted::start(root, model, &scripts.join("sdk.json"))?;
+        let mut failed = Vec::new();
+        for driver in DRIVERS {
+            let done = self.drive(&scripts, driver, &server.address())?;
+            println!("{driver}");
+            let output = String::from_utf8_lossy(&done.stdout);
+            for line in output.lines() {
+                println!("  {line}");
+            }
+            if !done.status.success() || !output.contains("ok ") {
+                print!("{}", String::from_utf8_lossy(&done.stderr));
+                failed.push(*driver);
+            }
+        }
+        if !failed.is_empty() {
+            bail!("not all goes well with {}", failed.join(", "));
+        }
+        Ok(())
     }
 
     /// Runs a driver with a home of its own and nothing else of this machine's settings.
@@ -141,7 +148,7 @@ impl Clients {
         command
             .arg(address)
             .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("PATH", PATH)
             .env("HOME", &home)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -151,6 +158,36 @@ impl Clients {
     }
 }
 
+/// Installs packages of npm, without running their scripts.
+fn npm(folder: &Path, packages: &[&str]) -> Result<()> {
+    once(folder, packages, |folder| {
+        fs::write(folder.join("package.json"), r#"{"private": true}"#)?;
+        peers::run(
+            Command::new("npm")
+                .args([
+                    "install",
+                    "--ignore-scripts",
+                    "--no-audit",
+                    "--no-fund",
+                    "--silent",
+                ])
+                .args(packages)
+                .current_dir(folder),
+        )
+    })
+}
+
+/// Fills a folder unless it holds these packages already.
+fn once(folder: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let (done, packages) = (folder.join("installed"), packages.join("\n"));
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == packages) {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fill(folder)?;
+    fs::write(&done, packages).with_context(|| format!("cannot write {}", done.display()))
+}
+
 /// A server whose model follows a script; killed when dropped.
 struct Scripted {
     process: Child,
@@ -158,12 +195,12 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn start(program: &Path, model: &Path, scripts: &Path) -> Result<Self> {
+    fn start(root: &Path, model: &Path, script: &Path) -> Result<Self> {
         let port = free_port()?;
-        let process = Command::new(program)
+        let process = Command::new(root.join("target/debug/examples/scripted"))
             .arg(model)
-            .arg(scripts.join("chatml.jinja"))
-            .arg(scripts.join("sdk.json"))
+            .arg(root.join("scripts/clients/chatml.jinja"))
+            .arg(script)
             .arg(port.to_string())
             .spawn()
             .context("cannot start the scripted server")?;

@@ -33,8 +33,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   restart-store
           kills the server of a conversation of 7,000 tokens and starts it again: the same answers as without that, and on
           a server that knows nothing, and first tokens within 1.2 times
-  clients installs the SDKs that people call such servers with, and runs their programs in scripts/clients against a
-          server whose model follows a script
+  clients [--agents]
+          installs the SDKs that people call such servers with, and runs their programs in scripts/clients against a
+          server whose model follows a script; with --agents, installs coding agents and has them do a task
   bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]
           installs llama.cpp and ik_llama.cpp, measures both and andante by turns on the same files, writes the
           ratios into docs/performance.md; --quick measures little and writes nothing; --busy measures what
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
         }
         Some("kill-store") => kill_store::run(&root(), &args[1..]),
         Some("restart-store") => restart_store::run(&root(), &args[1..]),
-        Some("clients") => clients::run(&root()),
+        Some("clients") => clients::run(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {
