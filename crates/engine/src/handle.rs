@@ -257,6 +257,12 @@ impl EngineHandle {
         self.shared.seal.open(handle)
     }
 
+    /// The model's chat template, if it has one.
+    #[must_use]
+    pub fn template(&self) -> Option<&ChatTemplate> {
+        self.shared.text.template.as_deref()
+    }
+
     /// Asks the engine to end. Requests submitted after this are refused.
     pub fn shutdown(&self, how: Shutdown) {
         self.shared.set_health(Health::Draining);

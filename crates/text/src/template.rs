@@ -50,6 +50,7 @@ const MESSAGE_FUEL: u64 = 5_000;
 /// A compiled chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
+    source: String,
     environment: Environment<'static>,
     codes: Codes,
     bos: String,
@@ -112,12 +113,19 @@ impl ChatTemplate {
         let eos = codes.encode(&spelling(tokenizer.eos()));
         add_role_tokens(&mut environment, &frames, &mut codes);
         Ok(Self {
+            source: source.to_owned(),
             environment,
             codes,
             bos,
             eos,
             knows_developer: source.contains("developer"),
         })
+    }
+
+    /// The template as the model file has it.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Renders a conversation.

@@ -60,7 +60,7 @@ fn logprobs(body: &Field<'_>) -> Result<Option<u8>, ApiError> {
     Ok(wanted.then(|| u8::try_from(top_n.unwrap_or(0)).expect("the range is checked")))
 }
 
-fn chat_request(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
+pub(super) fn chat_request(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
     let continued = body.get("continue_final_message");
     if continued.bool()? == Some(true) {
         return Err(continued.unsupported("continuing a message"));
@@ -87,7 +87,7 @@ fn refuse_audio(modalities: &Field<'_>) -> Result<(), ApiError> {
 }
 
 /// The tools that the template is to describe.
-fn tools(body: &Field<'_>) -> Result<Vec<Value>, ApiError> {
+pub(super) fn tools(body: &Field<'_>) -> Result<Vec<Value>, ApiError> {
     let functions = body.get("functions");
     if functions
         .items()?

@@ -1,4 +1,4 @@
-//! `GET /health` for supervisors, `GET /version` for people.
+//! `GET /health` for supervisors, `GET /version` for people, `HEAD /` for clients that only want to know whether somebody is there.
 
 use andante_engine::Health;
 use axum::Json;
@@ -19,4 +19,8 @@ pub(super) async fn health(State(server): State<Server>) -> Result<Json<Value>, 
 
 pub(super) async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
+
+pub(super) async fn hello() -> &'static str {
+    "Andante is running\n"
 }

@@ -10,9 +10,11 @@ mod message;
 mod messages;
 mod metrics;
 mod models;
+mod ollama;
 mod responses;
 mod sampling;
 mod scheduler;
+mod tokens;
 mod wire;
 
 use andante_engine::{Delta, FinishReason, Request, Usage};
@@ -54,6 +56,20 @@ pub(crate) fn routes(server: Server) -> Router {
     Router::new()
         .nest("/v1", openai.clone())
         .merge(openai)
+        // Claude Code and Ollama's clients ask whether anybody is there.
+        .route("/", get(health::hello))
+        .route("/api/hello", get(health::hello))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::ps))
+        .route("/api/show", post(ollama::show))
+        .route("/api/pull", post(ollama::pull))
+        .route("/api/version", get(ollama::version))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/props", get(models::props))
         .route("/version", get(health::version))
         .route("/metrics", get(metrics::metrics))
         .route("/scheduler", get(scheduler::scheduler))

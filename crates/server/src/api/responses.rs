@@ -249,8 +249,14 @@ fn followed(server: &Server, item: &Field<'_>, owner: Option<&str>) -> Result<Va
     }
     let id = item.get("id");
     let id = id.string()?.ok_or_else(|| id.missing())?;
-    let stored = server.responses().item(id, owner);
-    stored.ok_or_else(|| ApiError::NoObjectStored {
+    if let Some(stored) = server.responses().item(id, owner) {
+        return Ok(stored);
+    }
+    // Reasoning that is gone is no reason to stop: the reference is passed over like an unknown item.
+    if id.starts_with("rs_") {
+        return Ok(item.value().cloned().unwrap_or_default());
+    }
+    Err((|| ApiError::NoObjectStored {
         what: "Item",
         id: id.to_owned(),
     })

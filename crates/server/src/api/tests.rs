@@ -1,5 +1,6 @@
 //! What all routes have in common: refusals in the envelope, limits, discovery, and what mutated requests do.
 
+mod captures;
 mod isolation;
 mod mutations;
 

@@ -385,10 +385,10 @@ async fn refusals_have_the_envelope() {
             "`input[0].content[0].type`: `input_image` is not supported",
         ),
         (
-            json!({"input": [{"type": "item_reference", "id": "rs_x"}]}),
+            json!({"input": [{"type": "item_reference", "id": "msg_x"}]}),
             404,
             Value::Null,
-            "Item with id 'rs_x'",
+            "Item with id 'msg_x'",
         ),
     ] {
         let mut body = ask("hi");
@@ -410,6 +410,7 @@ async fn unknown_items_are_skipped_with_a_warning() {
     let input = json!([
         {"type": "hologram", "x": 1},
         {"type": "web_search_call", "id": "ws_1"},
+        {"type": "item_reference", "id": "rs_gone"},
         {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
     ]);
     let reply = server.post(PATH, &ask(input)).await;
@@ -417,7 +418,7 @@ async fn unknown_items_are_skipped_with_a_warning() {
     let warning = reply.headers["warning"].to_str().unwrap();
     assert_eq!(
         warning,
-        "199 andante \"items of unknown types were skipped: hologram web_search_call\""
+        "199 andante \"items of unknown types were skipped: hologram web_search_call item_reference\""
     );
 }
 

@@ -1,0 +1,191 @@
+//! An answer in Ollama's form: one object, or one a line.
+
+use andante_engine::{Delta, FinishReason, Usage};
+use andante_text::Part;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::answer::{Choice, Totals};
+use crate::api::Encode;
+use crate::api::blocks::{self, Block, Blocks, Step};
+use crate::error::{ApiError, Envelope};
+use crate::sse::{self, Frames};
+
+/// Which of the two routes asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Chat,
+    Generate,
+}
+
+/// Writes answers. One choice, so the index of a choice means nothing here.
+pub(in crate::api) struct OllamaEncoder {
+    kind: Kind,
+    model: String,
+    /// Nothing was asked but that the model be there.
+    is_load: bool,
+    blocks: Blocks,
+    reason: FinishReason,
+    calls: usize,
+}
+
+/// What one object tells.
+#[derive(Default)]
+struct Said {
+    text: String,
+    thinking: String,
+    calls: Vec<Value>,
+}
+
+impl OllamaEncoder {
+    pub(super) fn new(kind: Kind, model: &str, is_load: bool) -> Self {
+        Self {
+            kind,
+            model: model.to_owned(),
+            is_load,
+            blocks: Blocks::default(),
+            reason: FinishReason::Stop { sequence: None },
+            calls: 0,
+        }
+    }
+
+    fn object(&self, said: Said) -> Value {
+        let mut object = json!({
+            "model": self.model,
+            "created_at": jiff::Timestamp::now().to_string(),
+        });
+        match self.kind {
+            Kind::Chat => {
+                let mut message = json!({ "role": "assistant", "content": said.text });
+                if !said.thinking.is_empty() {
+                    message["thinking"] = said.thinking.into();
+                }
+                if !said.calls.is_empty() {
+                    message["tool_calls"] = said.calls.into();
+                }
+                object["message"] = message;
+            }
+            Kind::Generate => {
+                object["response"] = said.text.into();
+                if !said.thinking.is_empty() {
+                    object["thinking"] = said.thinking.into();
+                }
+            }
+        }
+        object["done"] = false.into();
+        object
+    }
+
+    fn last(&self, said: Said, totals: Totals) -> Value {
+        let mut object = self.object(said);
+        let ns = |us: u64| us.saturating_mul(1000);
+        let (usage, timings) = (totals.usage, totals.timings);
+        object["done"] = true.into();
+        object["done_reason"] = match self.reason {
+            _ if self.is_load => "load",
+            FinishReason::Stop { .. } => "stop",
+            FinishReason::Length => "length",
+        }
+        .into();
+        if !self.is_load {
+            let total_us = timings.queued_us + timings.prefill_us + timings.decode_us;
+            object["total_duration"] = ns(total_us).into();
+            object["load_duration"] = 0.into();
+            object["prompt_eval_count"] = usage.prompt_tokens.into();
+            object["prompt_eval_duration"] = ns(timings.prefill_us).into();
+            object["eval_count"] = usage.completion_tokens.into();
+            object["eval_duration"] = ns(timings.decode_us).into();
+        }
+        object
+    }
+
+    /// Adds what a step of a block has to tell: calls are told whole.
+    fn step(&mut self, step: &Step<'_>, said: &mut Said) {
+        match step {
+            Step::Grew(Block::Text(_), text) => said.text.push_str(text),
+            Step::Grew(Block::Reasoning(_), text) => said.thinking.push_str(text),
+            Step::Closed(Block::Call {
+                id,
+                name,
+                arguments,
+            }) => {
+                said.calls.push(call(id, name, arguments, self.calls));
+                self.calls += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Encode for OllamaEncoder {
+    const CONTENT_TYPE: &'static str = sse::JSON_LINES;
+
+    fn started(&mut self, _choice: usize, _prompt: Usage, _frames: &mut Frames) {}
+
+    fn delta(&mut self, _choice: usize, delta: Delta, frames: &mut Frames) {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        for part in delta.parts {
+            let mut said = Said::default();
+            let is_silent = matches!(part, Part::Arguments(_));
+            blocks.push(part, &mut |_, step| self.step(&step, &mut said));
+            if !is_silent && !said.is_empty() {
+                frames.push_line(&self.object(said));
+            }
+        }
+        self.blocks = blocks;
+    }
+
+    fn finished(&mut self, _choice: usize, reason: FinishReason, frames: &mut Frames) {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let mut said = Said::default();
+        blocks.close(&mut |_, step| self.step(&step, &mut said));
+        if !said.is_empty() {
+            frames.push_line(&self.object(said));
+        }
+        self.reason = reason;
+    }
+
+    fn ended(&mut self, totals: Totals, frames: &mut Frames) {
+        frames.push_line(&self.last(Said::default(), totals));
+    }
+
+    fn failed(&mut self, error: &ApiError, frames: &mut Frames) {
+        frames.push_line(&Envelope::Ollama.body(error, ""));
+    }
+
+    /// Lines have no comments: one that adds nothing.
+    fn keep_alive(&mut self, frames: &mut Frames) {
+        frames.push_line(&self.object(Said::default()));
+    }
+
+    fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize {
+        let mut said = Said::default();
+        for choice in choices {
+            for block in blocks::collect(choice.parts) {
+                match &block {
+                    Block::Text(text) => said.text.push_str(text),
+                    Block::Reasoning(text) => said.thinking.push_str(text),
+                    Block::Call { .. } => self.step(&Step::Closed(&block), &mut said),
+                }
+            }
+            self.reason = choice.reason;
+        }
+        self.last(said, totals)
+    }
+}
+
+impl Said {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.thinking.is_empty() && self.calls.is_empty()
+    }
+}
+
+/// A call; what is no JSON object is kept as the text that it is.
+fn call(id: &str, name: &str, arguments: &str, index: usize) -> Value {
+    let arguments = match serde_json::from_str(arguments) {
+        Ok(arguments @ Value::Object(_)) => arguments,
+        _ if arguments.trim().is_empty() => json!({}),
+        _ => json!({ "arguments": arguments }),
+    };
+    json!({ "id": id, "function": { "index": index, "name": name, "arguments": arguments } })
+}

@@ -1,0 +1,87 @@
+//! Requests as real clients were recorded sending them (`tests/data/captures.json`, reduced to their structure by
+//! `scripts/reduce_captures.py`): each is answered by the API that it was sent to.
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, Reply, conversation};
+
+const CAPTURES: &str = include_str!("../../../tests/data/captures.json");
+
+/// Routes of others, and one that asks for a model that is not here.
+const ELSEWHERE: [&str; 3] = ["/v1/embeddings", "/v1/responses/compact", "/api/pull"];
+
+fn captures() -> Vec<Value> {
+    let captures: Vec<Value> = serde_json::from_str(CAPTURES).expect("JSON");
+    captures
+        .into_iter()
+        .filter(|capture| !ELSEWHERE.contains(&capture["path"].as_str().unwrap()))
+        .collect()
+}
+
+/// A server whose context holds a long request of one token a byte.
+fn server() -> Fixture {
+    const CONTEXT: u32 = 1 << 17;
+    Fixture::with(conversation().context(CONTEXT), |engine, _| {
+        engine.context = CONTEXT
+    })
+}
+
+/// What a client needs to see at the end of a stream.
+fn assert_ended(path: &str, reply: &Reply) {
+    let end = if path.contains("messages") {
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+    } else if path.contains("responses") {
+        return assert!(
+            [
+                "event: response.completed\n",
+                "event: response.incomplete\n"
+            ]
+            .iter()
+            .any(|event| reply.text.contains(event)),
+            "{path}: {}",
+            reply.text
+        );
+    } else {
+        "data: [DONE]\n\n"
+    };
+    assert!(reply.text.ends_with(end), "{path}: {}", reply.text);
+}
+
+#[tokio::test]
+async fn every_recorded_request_is_answered() {
+    let server = server();
+    let mut refused = Vec::new();
+    let mut answered = 0;
+    for capture in captures() {
+        let path = capture["path"].as_str().unwrap();
+        let mut body = capture["body"].clone();
+        for limit in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+            let is_usual = match limit {
+                "max_output_tokens" => path.contains("responses"),
+                "max_tokens" => !path.contains("responses"),
+                _ => false,
+            };
+            if body.get(limit).is_some() || is_usual {
+                body[limit] = json!(4);
+            }
+        }
+        let reply = server.post(path, &body).await;
+        // Forms of the answer and forced calls are not enforced yet.
+        if reply.text.contains("is not supported") {
+            continue;
+        }
+        if reply.status != 200 {
+            refused.push(format!("{} {path}: {}", capture["client"], reply.text));
+            continue;
+        }
+        if body["stream"] == true {
+            assert_ended(path, &reply);
+        }
+        answered += 1;
+    }
+    assert!(
+        refused.is_empty(),
+        "{answered} answered, but not\n{}",
+        refused.join("\n")
+    );
+}
