@@ -19,7 +19,7 @@ pub(crate) use kv::{KeyFile, KvCommand, KvDiskArgs};
 pub(crate) use load::{LoadArgs, SloArgs};
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
 pub(crate) use quantize::{QuantizeArgs, QuantizeType};
-pub(crate) use serve::{ServeArgs, TenantFrom};
+pub(crate) use serve::{AccessArgs, ServeArgs, TenantFrom};
 pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
 
 /// A local LLM inference server that keeps every answer flowing.
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(args.engine.max_stall_ms, MaxStall::Ms(250));
         assert_eq!(args.tenant_weight[0], ("big".to_owned(), 2500));
         assert_eq!(args.tenant_weight[1], ("a=b".to_owned(), 1000));
-        assert_eq!(args.tenant_from.len(), 2);
+        assert_eq!(args.tenant_from.as_ref().map(Vec::len), Some(2));
         for wrong in [
             "--max-stall-ms 0",
             "--max-stall-ms soon",

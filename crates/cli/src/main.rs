@@ -3,6 +3,7 @@
 //! Knows: the command line, the environment, files on this machine. Does not know: how anything is computed.
 #![forbid(unsafe_code)]
 
+mod access;
 mod args;
 mod backend;
 mod commands;

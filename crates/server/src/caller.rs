@@ -1,13 +1,15 @@
 //! Whom a request is served for, and how urgent it is: from the head, the body or the API key, as the server is told.
 //!
-//! Nothing is checked: this tells users of one machine apart, who have no reason to lie to each other.
+//! Nothing is checked here: this tells users of one machine apart, who have no reason to lie to each other. Where they have,
+//! the server has keys, and only these should name tenants.
 
 use andante_engine::{Priority, Tenant};
 use axum::http::{HeaderMap, HeaderName, header};
 
-use crate::config::TenantSource;
+use crate::config::{ServerConfig, TenantSource};
 use crate::error::ApiError;
 use crate::json::Field;
+use crate::keys;
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
@@ -44,19 +46,30 @@ impl Caller {
         self.key.as_deref()
     }
 
-    /// The account of the first of `sources` that the request has, and its priority.
+    /// The account of the first source of `config` that the request has, and its priority.
     pub(crate) fn identify(
         &self,
         body: &Field<'_>,
-        sources: &[TenantSource],
+        config: &ServerConfig,
     ) -> Result<(Tenant, Priority), ApiError> {
         let user = body.get("user").string()?.filter(|user| !user.is_empty());
         let named = |source: &TenantSource| match source {
             TenantSource::Header => self.tenant.as_deref().map(Tenant::named),
             TenantSource::User => user.map(Tenant::named),
-            TenantSource::Key => self.key.as_deref().map(Tenant::of_key),
+            TenantSource::Key => {
+                let key = self.key.as_deref()?;
+                let holder = keys::find(&config.api_keys, key);
+                Some(holder.map_or_else(
+                    || Tenant::of_key(key),
+                    |holder| Tenant::named(holder.name()),
+                ))
+            }
         };
-        let tenant = sources.iter().find_map(named).unwrap_or_default();
+        let tenant = config
+            .tenant_from
+            .iter()
+            .find_map(named)
+            .unwrap_or_default();
         Ok((tenant, self.priority(body)?))
     }
 

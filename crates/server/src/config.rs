@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::keys::ApiKey;
+
 /// The server's settings.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -9,10 +11,14 @@ pub struct ServerConfig {
     pub model_name: String,
     /// Where a request's tenant is looked for, first to last. A request that has none of these is the default tenant's.
     pub tenant_from: Vec<TenantSource>,
+    /// The keys that open the server; with none it is open to everybody who reaches it.
+    pub api_keys: Vec<ApiKey>,
+    /// Origins whose pages may call beside this machine's own; `*` is all.
+    pub cors_origins: Vec<String>,
     /// Whether no tenant takes over what was computed for another: how soon an answer begins then says nothing about what
     /// others have asked. Only as good as what names the tenant.
     pub isolate_tenants: bool,
-    /// Silence on an event stream after which a comment is sent, so that no client takes a queued or prefilling
+    /// Silence on a stream after which the API's sign of life is sent, so that no client takes a queued or prefilling
     /// request for a dead one.
     pub keep_alive: Duration,
     /// The largest request body, in bytes.
@@ -35,6 +41,8 @@ impl ServerConfig {
         Self {
             model_name: model_name.into(),
             tenant_from: vec![TenantSource::Header, TenantSource::User, TenantSource::Key],
+            api_keys: Vec::new(),
+            cors_origins: Vec::new(),
             isolate_tenants: false,
             keep_alive: Duration::from_secs(5),
             body_limit_bytes: 64 << 20,

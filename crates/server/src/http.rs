@@ -12,12 +12,12 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::Server;
 use crate::config::{MAX_HEAD_BYTES, ServerConfig};
+use crate::listener::{Accepted, Listener};
 
 /// How far a shutdown has come. It only ever moves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +37,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `phase` leaves [`Phase::Serve`] (or its sender is gone), then drains. When this returns, every answer
 /// has ended with its finish reason or an error event, unless its reader did not take it in time.
-pub async fn serve(listener: TcpListener, server: Server, mut phase: watch::Receiver<Phase>) {
+pub async fn serve(
+    listener: impl Into<Listener>,
+    server: Server,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let listener = listener.into();
     let router = server.router();
     let config = server.config();
     let mut connections = JoinSet::new();
@@ -50,11 +55,11 @@ pub async fn serve(listener: TcpListener, server: Server, mut phase: watch::Rece
                 () = &mut leaving => break,
                 Some(_) = connections.join_next() => {}
                 (permit, accepted) = accept(&listener, &permits) => {
-                    let Ok(stream) = accepted else {
+                    let Ok(accepted) = accepted else {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
                     };
-                    let task = connection(stream, router.clone(), closing.clone(), config.clone());
+                    let task = connection(accepted, router.clone(), closing.clone(), config.clone());
                     connections.spawn(async move {
                         task.await;
                         drop(permit);
@@ -69,29 +74,32 @@ pub async fn serve(listener: TcpListener, server: Server, mut phase: watch::Rece
 
 /// The next connection, once there is room for it.
 async fn accept(
-    listener: &TcpListener,
+    listener: &Listener,
     permits: &Arc<Semaphore>,
-) -> (OwnedSemaphorePermit, io::Result<TcpStream>) {
+) -> (OwnedSemaphorePermit, io::Result<Accepted>) {
     let permit = permits
         .clone()
         .acquire_owned()
         .await
         .expect("the semaphore is never closed");
-    let accepted = listener.accept().await.map(|(stream, _)| stream);
-    (permit, accepted)
+    (permit, listener.accept().await)
 }
 
 /// One connection until it ends. When the server drains, it ends after the request under way.
 async fn connection(
-    stream: TcpStream,
+    accepted: Accepted,
     router: Router,
     mut phase: watch::Receiver<Phase>,
     config: Arc<ServerConfig>,
 ) {
-    // Events are small and each matters to a reader: never wait to fill a packet.
-    if stream.set_nodelay(true).is_err() {
+    let opened = tokio::select! {
+        opened = accepted.open(config.head_timeout) => opened,
+        // Nothing has been asked yet.
+        () = reach(&mut phase, Phase::Drain) => return,
+    };
+    let Ok(stream) = opened else {
         return;
-    }
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)

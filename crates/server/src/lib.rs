@@ -5,13 +5,15 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `http` | listener, connection limits, shutdown |
+//! | `http` | connections, their limits, shutdown |
+//! | `listener` | TCP, TLS, UNIX sockets |
+//! | `keys` | API keys: who may ask |
 //! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
 //! | `answer` | the choices of one request as one sequence of events |
 //! | `caller` | whom a request is served for, and how urgent it is |
-//! | `sse` | that sequence as a body of server-sent events |
+//! | `sse` | that sequence as a body of server-sent events, or of lines |
 //! | `json` | fields that name themselves when they are wrong |
-//! | `error` | every refusal, and OpenAI's envelope for it |
+//! | `error` | every refusal, and each API's envelope for it |
 //! | `config` | settings and fixed limits |
 //! | `server` | what the handlers share, and what surrounds each of them |
 #![forbid(unsafe_code)]
@@ -25,9 +27,13 @@ mod error;
 mod fixture;
 mod http;
 mod json;
+mod keys;
+mod listener;
 mod server;
 mod sse;
 
 pub use config::{ServerConfig, TenantSource};
 pub use http::{Phase, serve};
+pub use keys::ApiKey;
+pub use listener::{Listener, TlsError, TlsIdentity};
 pub use server::Server;

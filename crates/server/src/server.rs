@@ -11,14 +11,16 @@ use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::api::{self, ResponseStore};
+use crate::caller::Caller;
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
+use crate::keys;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -67,7 +69,8 @@ impl Server {
     /// All routes, with what surrounds them; for [`serve`](crate::serve), or for calls without a socket.
     pub fn router(&self) -> Router {
         api::routes(self.clone())
-            .layer(cors())
+            .layer(middleware::from_fn_with_state(self.clone(), authorize))
+            .layer(cors(&self.0.config.cors_origins))
             .layer(middleware::from_fn_with_state(self.clone(), surround))
     }
 
@@ -144,13 +147,33 @@ impl Server {
     }
 }
 
-/// Pages of this machine may call; pages of other sites may not read what their visitors' servers answer.
-fn cors() -> CorsLayer {
+/// Pages of this machine may call, and those of the origins given; pages of other sites may not read what their visitors'
+/// servers answer.
+fn cors(origins: &[String]) -> CorsLayer {
+    let origins = origins.to_vec();
+    let is_allowed = move |origin: &HeaderValue| {
+        is_local(origin)
+            || origins
+                .iter()
+                .any(|allowed| allowed == "*" || origin == allowed.as_str())
+    };
     CorsLayer::new()
-        .allow_origin(AllowOrigin::predicate(|origin, _| is_local(origin)))
+        .allow_origin(AllowOrigin::predicate(move |origin, _| is_allowed(origin)))
         .allow_methods([Method::GET, Method::POST, Method::DELETE])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([REQUEST_ID, ANTHROPIC_REQUEST_ID, header::RETRY_AFTER])
+}
+
+/// Lets those in who have a key, where there are keys.
+async fn authorize(State(server): State<Server>, request: Request, next: Next) -> Response {
+    let keys = &server.config().api_keys;
+    if !keys.is_empty() && !keys::is_public(request.uri().path()) {
+        let caller = Caller::of(request.headers());
+        if caller.key().and_then(|key| keys::find(keys, key)).is_none() {
+            return ApiError::NoKey.into_response();
+        }
+    }
+    next.run(request).await
 }
 
 /// Whether an `Origin` is this machine under one of its own names, whatever the port.

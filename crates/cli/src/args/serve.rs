@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use andante_server::ApiKey;
 use clap::{Args, ValueEnum};
 
 use super::{EngineArgs, KvDiskArgs, ModelArgs};
@@ -20,15 +21,15 @@ pub(crate) struct ServeArgs {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8000)]
     pub(crate) port: u16,
+    /// Listen on this UNIX socket instead
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port", "tls_cert"])]
+    pub(crate) unix_socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// Where a request's tenant is looked for, first to last: the header x-tenant, the body's field `user`, the API key
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "SOURCES",
-        default_value = "header,user,key"
-    )]
-    pub(crate) tenant_from: Vec<TenantFrom>,
+    /// [default: header,user,key; with API keys only key]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SOURCES")]
+    pub(crate) tenant_from: Option<Vec<TenantFrom>>,
     /// Most sequences of one tenant computed at once [default: no limit]
     #[arg(long, value_name = "N")]
     pub(crate) tenant_sessions: Option<u32>,
@@ -54,6 +55,36 @@ pub(crate) struct ServeArgs {
     pub(crate) kv: KvDiskArgs,
 }
 
+/// Who may ask, and how safely.
+#[derive(Args, Debug)]
+pub(crate) struct AccessArgs {
+    /// Key that a client must send, SECRET or NAME:SECRET; may be repeated. The environment variable ANDANTE_API_KEY is one
+    /// more
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub(crate) api_key: Vec<ApiKey>,
+    /// File of such keys, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// Origin whose web pages may call, beside this machine's; `*` is all. May be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) cors_origin: Vec<String>,
+    /// Certificate in PEM, for HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's private key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Largest request body, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) max_body_mib: u32,
+    /// Connections served at once; more wait
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+    /// Seconds of silence on a stream after which the client is told that its request is alive
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep_alive_s: u32,
+}
+
 /// What names a request's tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TenantFrom {
@@ -63,6 +94,10 @@ pub(crate) enum TenantFrom {
     User,
     /// The API key
     Key,
+}
+
+fn parse_key(text: &str) -> Result<ApiKey, String> {
+    ApiKey::parse(text).ok_or_else(|| "the key is empty".to_owned())
 }
 
 fn parse_host(text: &str) -> Result<IpAddr, String> {

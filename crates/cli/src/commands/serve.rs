@@ -1,16 +1,15 @@
 //! `andante serve`: a model over HTTP until a signal ends it.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use andante_engine::{EngineConfig, Health, Tenant};
-use andante_server::{Phase, Server, ServerConfig, TenantSource};
+use andante_server::{ApiKey, Phase, Server, ServerConfig, TenantSource};
 use anyhow::{Context, Result};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::access::{self, Bound};
 use crate::args::{ServeArgs, TenantFrom};
 use crate::objects;
 use crate::output::print;
@@ -32,15 +31,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .build()
         .context("cannot start the server's threads")?;
     // Before the model is loaded: a port that is taken should not cost a long wait first.
-    let address = SocketAddr::new(args.host, args.port);
-    let listener = runtime
-        .block_on(TcpListener::bind(address))
-        .with_context(|| format!("cannot listen on {address}; --port chooses another port"))?;
+    let keys = access::keys(&args.access)?;
+    let bound = runtime.block_on(access::bind(args))?;
     let place = objects::place(&args.kv)?;
     let session = session::start(&args.model, &args.engine, place, |config| {
         configure(config, args);
     })?;
-    runtime.block_on(serve(listener, &session, args))?;
+    runtime.block_on(serve(bound, keys, &session, args))?;
     session.finish()
 }
 
@@ -56,36 +53,52 @@ fn configure(config: &mut EngineConfig, args: &ServeArgs) {
     config.record = args.record.clone();
 }
 
-async fn serve(listener: TcpListener, session: &Session, args: &ServeArgs) -> Result<()> {
+async fn serve(
+    bound: Bound,
+    api_keys: Vec<ApiKey>,
+    session: &Session,
+    args: &ServeArgs,
+) -> Result<()> {
+    let access = &args.access;
     let config = ServerConfig {
         drain_timeout: Duration::from_secs(args.drain_s),
-        tenant_from: args
-            .tenant_from
-            .iter()
-            .copied()
-            .map(tenant_source)
-            .collect(),
+        tenant_from: tenant_from(args, !api_keys.is_empty()),
         isolate_tenants: args.kv.kv_isolate_tenants,
+        api_keys,
+        cors_origins: access.cors_origin.clone(),
+        body_limit_bytes: (access.max_body_mib as usize) << 20,
+        max_connections: access.max_connections as usize,
+        keep_alive: Duration::from_secs(access.keep_alive_s.into()),
         ..ServerConfig::new(&session.name)
     };
     let (phases, phase) = watch::channel(Phase::Serve);
     let signals = Signals::new()?;
     let kv_blocks = session.handle.status().scheduler.blocks.total;
     print(format_args!(
-        "serving {}, loaded in {:.2} s, KV cache of {} MiB in {}, on http://{}\n",
+        "serving {}, loaded in {:.2} s, KV cache of {} MiB in {}, on {}\n",
         session.name,
         session.load_time.as_secs_f64(),
         (u64::from(kv_blocks) * session.kv_block_bytes).div_ceil(1 << 20),
         args.model.compute.kv_type,
-        listener.local_addr()?
+        bound.address
     ))?;
     let server = Server::new(session.handle.clone(), config);
     let ending = tokio::spawn(signals.pass_on(phases.clone()));
     let failing = tokio::spawn(end_with_engine(session.handle.clone(), phases));
-    andante_server::serve(listener, server, phase).await;
+    andante_server::serve(bound.listener, server, phase).await;
+    drop(bound.file);
     ending.abort();
     failing.abort();
     Ok(())
+}
+
+/// What names tenants. Where there are keys, nothing else is to be believed unless the operator says so.
+fn tenant_from(args: &ServeArgs, has_keys: bool) -> Vec<TenantSource> {
+    match &args.tenant_from {
+        Some(sources) => sources.iter().copied().map(tenant_source).collect(),
+        None if has_keys => vec![TenantSource::Key],
+        None => vec![TenantSource::Header, TenantSource::User, TenantSource::Key],
+    }
 }
 
 fn tenant_source(from: TenantFrom) -> TenantSource {

@@ -44,6 +44,7 @@ pub(crate) fn routes(server: Server) -> Router {
         .route("/messages/count_tokens", post(messages::count_tokens))
         .route("/responses", post(responses::create))
         .route("/responses/input_tokens", post(responses::input_tokens))
+        .route("/responses/compact", post(responses::compact))
         .route(
             "/responses/{id}",
             get(responses::retrieve).delete(responses::remove),
@@ -116,20 +117,44 @@ pub(crate) trait Encode: Send + Unpin + 'static {
     fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize;
 }
 
-/// Answers a request that `decode` understands. All that can be refused is refused here, before the status line.
+/// Answers a request that `decode` understands.
 async fn answer<E: Encode>(
     server: Server,
     headers: &HeaderMap,
     body: Body,
     decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
+    let (answer, delivery) = begin(&server, headers, body, decode).await?;
+    let mut encoder = delivery.encoder;
+    let mut response = if delivery.stream {
+        sse::response(answer, encoder, server.config().keep_alive)
+    } else {
+        let (choices, totals) = answer.collect().await?;
+        Json(encoder.whole(choices, totals)).into_response()
+    };
+    if let Some(warning) = delivery
+        .warning
+        .and_then(|warning| warning_header(&warning))
+    {
+        response.headers_mut().insert(header::WARNING, warning);
+    }
+    Ok(response)
+}
+
+/// Reads, prepares and submits a request. All that can be refused is refused here, before the status line.
+async fn begin<E: Send + 'static>(
+    server: &Server,
+    headers: &HeaderMap,
+    body: Body,
+    decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
+) -> Result<(Answer, Job<E>), ApiError> {
     let body = server.read_body(headers, body).await?;
     let caller = Caller::of(headers);
-    let job = server
+    let mut job = server
         .prepare(move |server| {
             let body: Value = serde_json::from_slice(&body)?;
             let body = Field::body(&body)?;
-            let (tenant, priority) = caller.identify(&body, &server.config().tenant_from)?;
+            let (tenant, priority) = caller.identify(&body, server.config())?;
             let mut job = decode(&server.for_tenant(&tenant), &body)?;
             for request in &mut job.requests {
                 request.set_account(tenant.clone(), priority);
@@ -142,21 +167,11 @@ async fn answer<E: Encode>(
     if choices > room as usize {
         return Err(ApiError::TooManyChoices { choices, room });
     }
-    let streams = job.requests.into_iter();
+    let streams = std::mem::take(&mut job.requests).into_iter();
     let streams = streams.map(|request| engine.submit(request));
     let streams = streams.collect::<Result<_, _>>()?;
     let answer = Answer::new(engine.clone(), streams, job.choices_per_prompt);
-    let mut encoder = job.encoder;
-    let mut response = if job.stream {
-        sse::response(answer, encoder, server.config().keep_alive)
-    } else {
-        let (choices, totals) = answer.collect().await?;
-        Json(encoder.whole(choices, totals)).into_response()
-    };
-    if let Some(warning) = job.warning.and_then(|warning| warning_header(&warning)) {
-        response.headers_mut().insert(header::WARNING, warning);
-    }
-    Ok(response)
+    Ok((answer, job))
 }
 
 /// The header by which a response says that it is not quite what was asked for (RFC 7234, 5.5: miscellaneous).

@@ -6,8 +6,8 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use andante_engine::{PromptInput, Sampling};
-use andante_text::{ChatRequest, Message, Role, ToolCall};
+use andante_engine::{Constrained, PromptInput, Sampling};
+use andante_text::{ChatRequest, Constraint, Message, Role, ToolCall};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -106,13 +106,23 @@ fn job(
 fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
     let options = body.get("options");
     options.map()?;
+    let mut sampling = sampling::decode(&options)?;
     let format = body.get("format");
-    match format.value() {
-        None => {}
-        Some(Value::String(text)) if text.is_empty() => {}
-        Some(_) => return Err(format.unsupported("constrained output")),
-    }
-    sampling::decode(&options)
+    let constraint = match format.value() {
+        None => return Ok(sampling),
+        Some(Value::String(text)) if text.is_empty() => return Ok(sampling),
+        Some(Value::String(text)) if text == "json" => Constraint::JsonObject,
+        Some(schema @ Value::Object(_)) => Constraint::JsonSchema {
+            schema: schema.clone(),
+            strict: false,
+        },
+        Some(_) => return Err(format.wrong_type("`json` or a schema")),
+    };
+    sampling.constraint = Some(Constrained {
+        constraint,
+        name: "format",
+    });
+    Ok(sampling)
 }
 
 /// `think`: a switch, or how hard.

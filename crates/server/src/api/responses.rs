@@ -13,7 +13,7 @@ mod tools;
 use std::sync::Arc;
 
 use andante_engine::Sampling;
-use andante_text::{ChatRequest, Message};
+use andante_text::{ChatRequest, Message, Role, ToolChoice};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Job, constraint, sampling};
 use crate::Server;
+use crate::answer::Choice;
 use crate::error::ApiError;
 use crate::json::Field;
 use crate::server::unix_time_s;
@@ -61,6 +62,51 @@ pub(super) async fn input_tokens(
     Ok(Json(
         json!({ "object": "response.input_tokens", "input_tokens": count }),
     ))
+}
+
+/// What the model is asked for in place of the conversation.
+const SUMMARISE: &str = "Summarise the conversation so far for somebody who is to go on with it and sees nothing else: \
+    the goal, decisions and facts that matter, what was done, what is left to do. Write only the summary.";
+
+/// `POST /v1/responses/compact`: the conversation as one item, sealed, that takes its place in the next request.
+pub(super) async fn compact(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let owner = kept::owner(&headers);
+    let job = move |server: &Server, body: &Field<'_>| {
+        let model = body.get("model");
+        model.string()?.ok_or_else(|| model.missing())?;
+        let mut chat = Input::decode(server, body, owner.as_deref())?.chat;
+        chat.messages.push(Message::new(Role::User, SUMMARISE));
+        chat.tool_choice = ToolChoice::None;
+        chat.template_args
+            .insert("enable_thinking".to_owned(), false.into());
+        let request = server.engine().prepare_chat(&chat, sampling(body)?)?;
+        Ok(Job {
+            requests: vec![request],
+            choices_per_prompt: 1,
+            stream: false,
+            warning: None,
+            encoder: (),
+        })
+    };
+    let (answer, _) = super::begin(&server, &headers, body, job).await?;
+    let (choices, totals) = answer.collect().await?;
+    let summary: String = choices.iter().map(Choice::text).collect();
+    let item = json!({
+        "id": server.unique_id("cmp_"),
+        "type": "compaction",
+        "encrypted_content": server.engine().seal_reasoning(&summary),
+    });
+    Ok(Json(json!({
+        "id": server.unique_id("resp_"),
+        "object": "response.compaction",
+        "created_at": unix_time_s(),
+        "output": [item],
+        "usage": encoder::wire_usage(totals.usage),
+    })))
 }
 
 fn decode(
@@ -256,7 +302,7 @@ fn followed(server: &Server, item: &Field<'_>, owner: Option<&str>) -> Result<Va
     if id.starts_with("rs_") {
         return Ok(item.value().cloned().unwrap_or_default());
     }
-    Err((|| ApiError::NoObjectStored {
+    Err(ApiError::NoObjectStored {
         what: "Item",
         id: id.to_owned(),
     })

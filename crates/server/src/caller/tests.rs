@@ -4,6 +4,7 @@ use axum::http::HeaderValue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::keys::ApiKey;
 
 fn identify(
     headers: &[(&'static str, &'static str)],
@@ -28,7 +29,12 @@ fn identify_from(
         )
     });
     let caller = Caller::of(&pairs.collect());
-    caller.identify(&Field::body(body)?, sources)
+    let config = ServerConfig {
+        tenant_from: sources.to_vec(),
+        api_keys: vec![ApiKey::parse("ann:sk-known").expect("a key")],
+        ..ServerConfig::new("m")
+    };
+    caller.identify(&Field::body(body)?, &config)
 }
 
 fn tenant(headers: &[(&'static str, &'static str)], body: &Value) -> String {
@@ -109,4 +115,11 @@ fn a_wrong_word_is_refused_by_the_name_of_its_place() {
     assert_eq!(refused(&[], &json!({"priority": "urgent"})), "priority");
     assert_eq!(refused(&[], &json!({"priority": 1})), "priority");
     assert_eq!(refused(&[], &json!({"user": 1})), "user");
+}
+
+#[test]
+fn a_known_key_has_its_holders_name() {
+    let name = |key| tenant(&[("x-api-key", key)], &json!({}));
+    assert_eq!(name("sk-known"), "ann");
+    assert_eq!(name("sk-other"), Tenant::of_key("sk-other").name());
 }

@@ -1,10 +1,13 @@
 //! The listener on real sockets: departures, shutdown, hostile heads.
 
+mod wire;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::*;

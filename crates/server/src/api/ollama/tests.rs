@@ -165,6 +165,28 @@ async fn failures_are_a_line() {
 }
 
 #[test]
+fn a_form_of_the_answer_can_be_asked_for() {
+    let schema = json!({"type": "object"});
+    for (format, expected) in [
+        (json!(""), None),
+        (json!("json"), Some(Constraint::JsonObject)),
+        (
+            schema.clone(),
+            Some(Constraint::JsonSchema {
+                schema,
+                strict: false,
+            }),
+        ),
+    ] {
+        let body = json!({"format": format, "options": {"top_k": 3}});
+        let sampling = sampling(&Field::body(&body).unwrap()).unwrap();
+        assert_eq!(sampling.constraint.map(|asked| asked.constraint), expected);
+        assert_eq!(sampling.top_k, 3);
+    }
+    sampling(&Field::body(&json!({"format": "xml"})).unwrap()).unwrap_err();
+}
+
+#[test]
 fn history_is_read() {
     let message = json!({
         "role": "assistant", "content": "", "thinking": "hm",

@@ -213,7 +213,7 @@ impl Encode for ResponseEncoder {
     }
 }
 
-fn wire_usage(usage: Usage) -> Value {
+pub(super) fn wire_usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": { "cached_tokens": usage.cached_tokens },

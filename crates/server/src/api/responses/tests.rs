@@ -557,3 +557,27 @@ async fn tokens_are_counted() {
     };
     assert_eq!(count("12345678").await, count("123").await + 5);
 }
+
+#[tokio::test]
+async fn a_conversation_becomes_a_sealed_summary() {
+    let server = Fixture::with(model(), |engine, _| engine.context = 4096);
+    let mut body = ask("We launch on Tuesday.");
+    let reply = server.post(&format!("{PATH}/compact"), &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let compacted = reply.json();
+    assert_eq!(compacted["object"], "response.compaction");
+    let item = &compacted["output"][0];
+    let summary = server
+        .engine
+        .open_reasoning(item["encrypted_content"].as_str().unwrap())
+        .unwrap();
+    assert_eq!(summary.len(), 20, "as many letters as tokens: {summary}");
+    // It goes on from there.
+    body["input"] = json!([item, {"role": "user", "content": "And then?"}]);
+    assert_eq!(server.post(PATH, &body).await.status, 200);
+    body["model"] = Value::Null;
+    server
+        .post(&format!("{PATH}/compact"), &body)
+        .await
+        .error(400);
+}

@@ -1,0 +1,129 @@
+//! Keys as they are written, and who gets in with them.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{Fixture, Reply, conversation, post, user};
+
+#[test]
+fn keys_are_lines() {
+    let keys = ApiKey::parse_lines("# ours\n\nann: sk-1\n sk-2 \nbob:\n:sk-3\n");
+    let names: Vec<&str> = keys.iter().map(ApiKey::name).collect();
+    assert_eq!(
+        names,
+        [
+            "ann",
+            Tenant::of_key("sk-2").name(),
+            Tenant::of_key("sk-3").name()
+        ]
+    );
+    assert_eq!(find(&keys, "sk-1").map(ApiKey::name), Some("ann"));
+    for wrong in ["", "sk-", "sk-11", "ann", "sk-9"] {
+        assert_eq!(find(&keys, wrong), None, "{wrong}");
+    }
+    assert!(!format!("{keys:?}").contains("sk-1"));
+}
+
+fn guarded() -> Fixture {
+    Fixture::with(conversation(), |_, config| {
+        config.api_keys = ApiKey::parse_lines("ann:sk-1\nbob:sk-2");
+    })
+}
+
+fn chat() -> Request<Body> {
+    post(
+        "/v1/chat/completions",
+        json!({"messages": user("hi"), "max_tokens": 1}).to_string(),
+    )
+}
+
+fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn who_has_no_key_is_refused_in_the_apis_own_form() {
+    let server = guarded();
+    for request in [
+        chat(),
+        with(chat(), "authorization", "Bearer sk-3"),
+        with(chat(), "authorization", "sk-1"),
+        with(chat(), "x-api-key", "ann"),
+    ] {
+        let reply = server.call(request).await;
+        let error = reply.error(401);
+        assert_eq!(
+            json!([error["type"], error["code"]]),
+            json!(["authentication_error", "invalid_api_key"])
+        );
+        assert_eq!(reply.headers["www-authenticate"], "Bearer");
+    }
+    let reply = server.post("/v1/messages", &json!({})).await;
+    assert_eq!(reply.status, 401);
+    assert_eq!(reply.json()["error"]["type"], "authentication_error");
+    let reply = server.post("/api/chat", &json!({})).await;
+    assert!(reply.json()["error"].is_string());
+    for path in [
+        "/metrics",
+        "/scheduler",
+        "/v1/models/fake-1",
+        "/v1/responses/resp_1",
+        "/nothing",
+    ] {
+        assert_eq!(server.get(path).await.status, 401, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_opens_and_names_the_tenant() {
+    let server = guarded();
+    for request in [
+        with(chat(), "authorization", "Bearer sk-1"),
+        with(chat(), "x-api-key", "sk-2"),
+    ] {
+        assert_eq!(server.call(request).await.status, 200);
+    }
+    server.idle_after(2).await;
+    let tenants = server.engine.status().tenants;
+    let mut names: Vec<String> = tenants
+        .iter()
+        .map(|tenant| tenant.name.to_string())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["ann", "bob"]);
+}
+
+#[tokio::test]
+async fn some_paths_are_there_for_everybody() {
+    let server = guarded();
+    for path in [
+        "/",
+        "/health",
+        "/v1/health",
+        "/models",
+        "/v1/models",
+        "/api/tags",
+        "/api/version",
+    ] {
+        assert_eq!(server.get(path).await.status, 200, "{path}");
+    }
+    // A browser asks before it sends the key.
+    let preflight = Request::options("/v1/chat/completions")
+        .header("origin", "http://localhost:3000")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "authorization");
+    let reply: Reply = server.call(preflight.body(Body::empty()).unwrap()).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(
+        reply.headers["access-control-allow-origin"],
+        "http://localhost:3000"
+    );
+    let refused = server
+        .call(with(chat(), "origin", "http://localhost:3000"))
+        .await;
+    assert_eq!(refused.status, 401);
+    assert!(refused.headers.contains_key("access-control-allow-origin"));
+}
