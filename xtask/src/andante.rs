@@ -9,9 +9,15 @@ use crate::peers;
 
 /// The program, built now.
 pub(crate) fn build(root: &Path) -> Result<PathBuf> {
+    build_with(root, &[])
+}
+
+/// The program, built now with these further arguments to cargo.
+pub(crate) fn build_with(root: &Path, args: &[&str]) -> Result<PathBuf> {
     peers::run(
         Command::new(env!("CARGO"))
             .args(["build", "--release", "--locked", "--package", "andante-cli"])
+            .args(args)
             .current_dir(root),
     )?;
     Ok(root.join("target/release/andante"))

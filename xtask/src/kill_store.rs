@@ -142,7 +142,7 @@ fn start(program: &Path, model: &Path, folder: Option<&Path>) -> Result<Server> 
         args.extend([OsStr::new("--kv-disk-dir"), folder.as_os_str()]);
         args.extend(["--kv-disk-space-mb", &budget].map(OsStr::new));
     }
-    Server::start(program, &args)
+    Server::start(program, &args, &[])
 }
 
 /// The answer to a prompt, and what it has used.

@@ -12,6 +12,7 @@ mod mutants;
 mod peers;
 mod restart_store;
 mod served;
+mod shared_store;
 mod soak;
 mod tidy;
 
@@ -36,6 +37,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   clients [--agents]
           installs the SDKs that people call such servers with, and runs their programs in scripts/clients against a
           server whose model follows a script; with --agents, installs coding agents and has them do a task
+  shared-store
+          two servers share their KV through an S3-compatible server from a Python package, which then goes away
   bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]
           installs llama.cpp and ik_llama.cpp, measures both and andante by turns on the same files, writes the
           ratios into docs/performance.md; --quick measures little and writes nothing; --busy measures what
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Some("kill-store") => kill_store::run(&root(), &args[1..]),
         Some("restart-store") => restart_store::run(&root(), &args[1..]),
         Some("clients") => clients::run(&root(), &args[1..]),
+        Some("shared-store") => shared_store::run(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {

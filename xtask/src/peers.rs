@@ -49,6 +49,19 @@ pub(crate) fn python(root: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// The folder of the programs of another Python package, installed under `name` if it is not there yet.
+pub(crate) fn package(root: &Path, name: &str, requirement: &str) -> Result<PathBuf> {
+    let folder = root.join("target/peers").join(name);
+    let (programs, done) = (folder.join("bin"), folder.join("done"));
+    if !done.is_file() {
+        make_environment(&folder)?;
+        let pip = programs.join("pip");
+        run(Command::new(pip).args(["install", "--quiet", requirement]))?;
+        fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))?;
+    }
+    Ok(programs)
+}
+
 fn make_environment(folder: &Path) -> Result<()> {
     run(Command::new("python3").args(["-m", "venv"]).arg(folder))
 }

@@ -112,7 +112,7 @@ impl Setup {
         if let Some(folder) = &folder {
             args.extend([OsStr::new("--kv-disk-dir"), folder.as_os_str()]);
         }
-        Server::start(&self.program, &args)
+        Server::start(&self.program, &args, &[])
     }
 }
 

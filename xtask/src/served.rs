@@ -19,12 +19,17 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `andante serve` on a free port with these further arguments.
-    pub(crate) fn start(program: &Path, args: &[&OsStr]) -> Result<Self> {
+    /// Starts `andante serve` on a free port with these further arguments and variables.
+    pub(crate) fn start(
+        program: &Path,
+        args: &[&OsStr],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let since = Instant::now();
         let mut process = Command::new(program)
             .args(["serve", "--port", "0"])
             .args(args)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

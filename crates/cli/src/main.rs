@@ -6,6 +6,8 @@
 mod access;
 mod args;
 mod backend;
+#[cfg(feature = "s3")]
+mod bucket;
 mod commands;
 mod footprint;
 mod models;

@@ -22,17 +22,30 @@ pub(crate) struct Place {
 
 /// The place that was asked for, made if need be.
 pub(crate) fn place(args: &KvDiskArgs) -> Result<Option<Place>> {
+    let Some((objects, name)) = objects(args)? else {
+        return Ok(None);
+    };
+    Ok(Some(Place {
+        objects,
+        name,
+        budget_bytes: args.kv_disk_space_mb.saturating_mul(1_000_000),
+        secret: secret(args.kv_encrypt_key_file.as_deref())?,
+    }))
+}
+
+fn objects(args: &KvDiskArgs) -> Result<Option<(Arc<dyn Objects>, String)>> {
+    #[cfg(feature = "s3")]
+    if let Some(url) = &args.kv_store {
+        let bucket = crate::bucket::Bucket::open(url)
+            .with_context(|| format!("--kv-store: cannot use {url}"))?;
+        return Ok(Some((Arc::new(bucket), url.clone())));
+    }
     let Some(dir) = &args.kv_disk_dir else {
         return Ok(None);
     };
     let folder = Folder::create(dir)
         .with_context(|| format!("--kv-disk-dir: cannot use {}", dir.display()))?;
-    Ok(Some(Place {
-        objects: Arc::new(folder),
-        name: dir.display().to_string(),
-        budget_bytes: args.kv_disk_space_mb.saturating_mul(1_000_000),
-        secret: secret(args.kv_encrypt_key_file.as_deref())?,
-    }))
+    Ok(Some((Arc::new(folder), dir.display().to_string())))
 }
 
 impl Place {
@@ -48,7 +61,6 @@ impl Place {
         };
         let store = DiskStore::open(self.objects, config)
             .with_context(|| format!("cannot use the KV store {}", self.name))?;
-        store.read_ahead().context("cannot read ahead")?;
         let stats = store.stats();
         tracing::info!(
             "KV store {}: {} blocks, {:.1} of {:.1} MB",

@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) load_time: Duration,
     /// Bytes of a block of keys and values.
     pub(crate) kv_block_bytes: u64,
+    /// Tokens of one.
+    pub(crate) kv_block_tokens: u32,
     thread: EngineThread,
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn start(
     let (loaded, text) = backend::load_beside(model, Precision::Fast, text_stack)?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
-    let kv_block_bytes = loaded.model.kv_layout().block_bytes;
+    let layout = loaded.model.kv_layout();
     let store = place.map(|place| place.open(&*loaded.model)).transpose()?;
     let (handle, thread) = andante_engine::spawn_with_store(loaded.model, text?, &config, store)
         .context("cannot start the engine")?;
@@ -48,7 +50,8 @@ pub(crate) fn start(
         handle,
         name: loaded.name,
         load_time: loaded.load_time,
-        kv_block_bytes,
+        kv_block_bytes: layout.block_bytes,
+        kv_block_tokens: layout.block_tokens,
         thread,
     })
 }

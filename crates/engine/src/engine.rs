@@ -21,6 +21,7 @@ use crate::event::Pushed;
 use crate::generation::{Generation, Said, Timeouts};
 use crate::handle::{EngineHandle, Health, Shared, TextStack};
 use crate::mailbox::{Inbox, Woken, mailbox};
+use crate::preload::Preload;
 use crate::recording::{self, Recording};
 use crate::sampler::Scratch;
 use crate::status::{IoRecord, StepRecord};
@@ -51,6 +52,7 @@ pub struct Engine {
     /// The thread that follows constraints, from the first of them on.
     masks: Option<Masks>,
     store: Option<Stores>,
+    preload: Preload,
     timeouts: Timeouts,
     names: Names,
     /// When the tenants' accounts were last published, in µs.
@@ -133,6 +135,7 @@ impl Engine {
             ends,
             masks: None,
             store: None,
+            preload: Preload::default(),
             timeouts: Timeouts::new(config),
             names: Names::default(),
             tenants_us: None,
@@ -218,6 +221,7 @@ impl Engine {
         }
         let mut store = Stores::new(store);
         store.share(&self.shared.spellings);
+        self.preload = Preload::new(&self.shared.spellings);
         self.store = Some(store);
         self
     }
@@ -246,7 +250,9 @@ impl Engine {
         let late = self.store.as_ref().is_some_and(Stores::is_late);
         let poll_us = late.then(|| now_us + store::POLL_US);
         planned.map(|until_us| {
-            let others = self.next_deadline_us().into_iter().chain(poll_us);
+            let preload_us = self.preload.has_more().then_some(now_us);
+            let others = self.next_deadline_us().into_iter();
+            let others = others.chain(poll_us).chain(preload_us);
             until_us.into_iter().chain(others).min()
         })
     }
@@ -306,9 +312,10 @@ impl Engine {
             return;
         };
         if let IoKind::Load { id, .. } = unit.kind {
-            let generation = self.generations.get_mut(&id);
-            let generation = generation.expect("a planned sequence has a generation");
-            generation.start(self.launched.record.started_us, 0);
+            // What is loaded ahead has none.
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.start(self.launched.record.started_us, 0);
+            }
         }
         let store = self
             .store

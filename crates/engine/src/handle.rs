@@ -181,7 +181,7 @@ impl EngineHandle {
                 retry_after_s: self.retry_after_s(),
             });
         };
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.shared.next_id();
         let (sink, stream) = event::ring(id, self.shared.ring_events, self.mailbox.clone(), permit);
         let submitted_us = self.shared.clock.now_us();
         let submission = Submission {
@@ -342,6 +342,11 @@ impl Shared {
             retry_after_s: AtomicU32::new(1),
             status: Mutex::new(status),
         }
+    }
+
+    /// A name for a sequence that no other has.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn set_health(&self, health: Health) {

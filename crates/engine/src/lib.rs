@@ -18,6 +18,7 @@ mod generation;
 mod handle;
 mod mailbox;
 mod places;
+mod preload;
 mod recording;
 mod request;
 mod sampler;

@@ -92,6 +92,11 @@ impl Spellings {
         self.trie().latest(most)
     }
 
+    /// The sequences that were wanted last, the latest first, with their salts.
+    pub(crate) fn last_said(&self, most: usize) -> Vec<(u64, Vec<u32>)> {
+        self.trie().last_said(most)
+    }
+
     /// The trie with all that has ended in it.
     fn trie(&self) -> MutexGuard<'_, Trie> {
         let ended = std::mem::take(&mut *lock(&self.ended));

@@ -142,6 +142,10 @@ impl Stores {
         self.store.lookup(salt, prompt)
     }
 
+    pub(crate) fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        self.store.holds(salt, tokens)
+    }
+
     pub(crate) fn flush(&mut self, most: Duration) {
         self.store.flush(most);
     }

@@ -4,6 +4,9 @@
 //! nobody, still in the prefix index). Cached blocks are evicted least recently used first. A sequence that holds a block
 //! holds all blocks before it, and releases the last one first, so a child always becomes cached before its parent and is
 //! evicted before it.
+//!
+//! The last block of a sequence that ends is seldom full. It is cached too, for the one sequence that goes on from there:
+//! that one writes into it, so it takes it out of the index.
 
 use std::collections::VecDeque;
 
@@ -135,6 +138,26 @@ impl Blocks {
         self.salts[block as usize]
     }
 
+    /// Enters a block that is not full, whose only holder is about to release it.
+    pub(crate) fn keep_tail(&mut self, block: BlockId, parent: BlockId, key: u64, tokens: &[u32]) {
+        if self.index.find(parent, key, tokens).is_none() {
+            self.index.insert(block, parent, key, tokens);
+        }
+    }
+
+    /// Takes over the block that was kept so, to write on behind `tokens`.
+    pub(crate) fn take_tail(
+        &mut self,
+        parent: BlockId,
+        key: u64,
+        tokens: &[u32],
+    ) -> Option<BlockId> {
+        let block = self.index.find(parent, key, tokens)?;
+        self.hold(block);
+        self.index.remove(block);
+        Some(block)
+    }
+
     /// The content of a published block came from the store.
     pub(crate) fn mark_saved(&mut self, block: BlockId) {
         if let Some(unsaved) = &mut self.unsaved {
@@ -147,9 +170,9 @@ impl Blocks {
         let Some(unsaved) = &mut self.unsaved else {
             return false;
         };
-        // Some were evicted, or came from the store.
+        // Some were evicted, and may hold other things by now, or came from the store.
         while let Some(&block) = unsaved.queue.front() {
-            if !unsaved.saved[block as usize] && self.index.contains(block) {
+            if !unsaved.saved[block as usize] && self.index.is_full(block) {
                 return true;
             }
             unsaved.pop();
@@ -268,7 +291,7 @@ impl Blocks {
             return Vec::new();
         };
         let lacks =
-            |&&block: &&BlockId| !unsaved.saved[block as usize] && self.index.contains(block);
+            |&&block: &&BlockId| !unsaved.saved[block as usize] && self.index.is_full(block);
         unsaved
             .queue
             .iter()

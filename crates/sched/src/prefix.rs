@@ -1,6 +1,6 @@
 //! The prefix index: which block holds the KV of which tokens after which prefix.
 //!
-//! Content-addressed over full blocks. A block's key chains its parent's key with its own tokens; a hit is believed only
+//! Content-addressed over full blocks, and the last block of a sequence that has ended, full or not. A block's key chains its parent's key with its own tokens; a hit is believed only
 //! after the parent block and the tokens compare equal, so equal keys of different contents cost time, never a wrong
 //! reuse. Parents are identified by block number, which is sound because a parent outlives its children (see
 //! [`Blocks`](crate::blocks::Blocks)).
@@ -33,6 +33,8 @@ struct Node {
     key: u64,
     parent: BlockId,
     next: BlockId,
+    /// Tokens it holds.
+    count: u32,
     indexed: bool,
 }
 
@@ -61,6 +63,7 @@ impl PrefixIndex {
             key: 0,
             parent: NONE,
             next: NONE,
+            count: 0,
             indexed: false,
         };
         Self {
@@ -93,10 +96,12 @@ impl PrefixIndex {
             key,
             parent,
             next,
+            // At most a block's.
+            count: tokens.len() as u32,
             indexed: true,
         };
         let start = block as usize * self.block_tokens;
-        self.tokens[start..start + self.block_tokens].copy_from_slice(tokens);
+        self.tokens[start..start + tokens.len()].copy_from_slice(tokens);
         self.heads[bucket] = block;
     }
 
@@ -119,6 +124,12 @@ impl PrefixIndex {
         self.nodes[block as usize].indexed
     }
 
+    /// Whether a block is indexed and holds as many tokens as it can.
+    pub(crate) fn is_full(&self, block: BlockId) -> bool {
+        let node = &self.nodes[block as usize];
+        node.indexed && node.count as usize == self.block_tokens
+    }
+
     /// Parent and tokens of an indexed block.
     pub(crate) fn content(&self, block: BlockId) -> Option<(Option<BlockId>, &[u32])> {
         let node = self.nodes.get(block as usize).filter(|node| node.indexed)?;
@@ -130,7 +141,7 @@ impl PrefixIndex {
 
     fn tokens(&self, block: BlockId) -> &[u32] {
         let start = block as usize * self.block_tokens;
-        &self.tokens[start..start + self.block_tokens]
+        &self.tokens[start..start + self.nodes[block as usize].count as usize]
     }
 
     fn bucket(&self, key: u64) -> usize {

@@ -52,6 +52,7 @@ pub struct Scheduler {
     prompts: Vec<Candidate>,
     keys: Vec<Option<u64>>,
     ended: Vec<SeqId>,
+    loaded: Vec<Slot>,
     counts: Counts,
     /// Writes down every call; most runs have none.
     pub(crate) log: Option<Box<Recorder>>,
@@ -93,6 +94,7 @@ impl Scheduler {
             prompts: Vec::with_capacity(slots),
             keys: Vec::with_capacity(slots),
             ended: Vec::with_capacity(slots),
+            loaded: Vec::with_capacity(slots),
             counts: Counts::default(),
             log: None,
             config,
@@ -421,6 +423,10 @@ impl Scheduler {
             sequence.adopt(&mut self.blocks, block_tokens);
             self.counts.cached_tokens += u64::from(sequence.cached - cached);
             let loadable = worth_loading(sequence, &self.estimate, block_tokens);
+            if sequence.load_only && loadable == 0 {
+                self.loaded.push(slot);
+                continue;
+            }
             if loadable > 0 && self.outstanding.is_some() {
                 continue;
             }
@@ -438,6 +444,9 @@ impl Scheduler {
                 loadable,
                 leader: index,
             });
+        }
+        while let Some(slot) = self.loaded.pop() {
+            self.end(slot);
         }
         self.find_leaders();
         self.decode_shape()
@@ -487,7 +496,7 @@ impl Scheduler {
         let mut sequence = self.residents.remove(slot);
         self.reserved -= sequence.needed_blocks(self.config.block_tokens);
         self.tenants.leave(sequence.flow);
-        sequence.release(&mut self.blocks);
+        sequence.release(&mut self.blocks, self.config.block_tokens);
         self.places.remove(&sequence.id);
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Sequence {
     keys: Vec<u64>,
     cache: bool,
     pub(crate) salt: u64,
+    /// It is there to load blocks for others.
+    pub(crate) load_only: bool,
 }
 
 impl Sequence {
@@ -74,6 +76,7 @@ impl Sequence {
             keys: Vec::with_capacity(blocks),
             cache: request.cache,
             salt: request.salt,
+            load_only: request.load_only,
         };
         sequence.tokens.extend_from_slice(request.prompt);
         sequence.extend_keys(block_tokens);
@@ -148,11 +151,44 @@ impl Sequence {
         found
     }
 
-    /// At a block boundary, takes over the blocks that hold its next tokens.
+    /// At a block boundary, takes over the blocks that hold its next tokens; when there are no more, what is kept of a block
+    /// that goes on as it does.
     pub(crate) fn adopt(&mut self, pool: &mut Blocks, block_tokens: u32) {
         if !self.computed.is_multiple_of(block_tokens) {
             return;
         }
+        self.adopt_whole(pool, block_tokens);
+        if self.cache && self.loadable(block_tokens) == 0 {
+            self.adopt_tail(pool, block_tokens);
+        }
+    }
+
+    fn adopt_tail(&mut self, pool: &mut Blocks, block_tokens: u32) {
+        let (start, k) = (self.computed as usize, self.blocks.len());
+        let room = self.prompt - self.computed;
+        if room == 1 {
+            return;
+        }
+        for count in (1..=room.min(block_tokens - 1)).rev() {
+            let tokens = &self.tokens[start..start + count as usize];
+            let (before, key) = (parent(&self.blocks, k), self.tail_key(k, tokens));
+            if let Some(block) = pool.take_tail(before, key, tokens) {
+                self.blocks.push(block);
+                // The prompt's last token is always computed.
+                self.computed += count.min(room - 1);
+                self.cached += count.min(room - 1);
+                return;
+            }
+        }
+    }
+
+    /// Key of block `k` when it holds no more than these tokens.
+    fn tail_key(&self, k: usize, tokens: &[u32]) -> u64 {
+        let before = k.checked_sub(1).map(|before| self.keys[before]);
+        chain_key(before.unwrap_or_else(|| root_key(self.salt)), tokens)
+    }
+
+    fn adopt_whole(&mut self, pool: &mut Blocks, block_tokens: u32) {
         for k in (self.computed / block_tokens) as usize..self.adoptable(block_tokens) {
             let (before, key) = (parent(&self.blocks, k), self.keys[k]);
             let Some(block) = pool.adopt(before, key, self.block(k, block_tokens)) else {
@@ -198,8 +234,15 @@ impl Sequence {
         }
     }
 
-    /// Gives all blocks back, the last one first.
-    pub(crate) fn release(&mut self, pool: &mut Blocks) {
+    /// Gives all blocks back, the last one first. One that is not full is kept for whoever goes on from there.
+    pub(crate) fn release(&mut self, pool: &mut Blocks, block_tokens: u32) {
+        let (k, count) = (self.computed / block_tokens, self.computed % block_tokens);
+        if self.cache && count > 0 {
+            let (k, end) = (k as usize, self.computed as usize);
+            let tokens = &self.tokens[end - count as usize..end];
+            let (before, key) = (parent(&self.blocks, k), self.tail_key(k, tokens));
+            pool.keep_tail(self.blocks[k], before, key, tokens);
+        }
         while let Some(block) = self.blocks.pop() {
             pool.release(block);
         }

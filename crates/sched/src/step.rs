@@ -27,6 +27,9 @@ pub struct Admission<'a> {
     pub stored: u32,
     /// Blocks are shared only between sequences of the same salt.
     pub salt: u64,
+    /// Only what is stored of the prompt comes into memory, for others to find: nothing is computed, and the sequence ends
+    /// when that is done.
+    pub load_only: bool,
 }
 
 impl<'a> Admission<'a> {
@@ -42,6 +45,7 @@ impl<'a> Admission<'a> {
             priority: Priority::Normal,
             stored: 0,
             salt: 0,
+            load_only: false,
         }
     }
 }

@@ -9,18 +9,18 @@ use clap::{Args, Subcommand};
 #[command(next_help_heading = "KV on disk")]
 pub(crate) struct KvDiskArgs {
     /// Folder that keeps the KV of prompts and answers across restarts; several servers may share one
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", group = "kv_place")]
     pub(crate) kv_disk_dir: Option<PathBuf>,
-    /// Most megabytes that the folder may take
-    #[arg(
-        long,
-        value_name = "MB",
-        default_value_t = 8192,
-        requires = "kv_disk_dir"
-    )]
+    /// Bucket that keeps it instead, for servers of several machines: s3://bucket or s3://bucket/prefix, with the usual
+    /// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT (AWS_ALLOW_HTTP=true for one without TLS)
+    #[cfg(feature = "s3")]
+    #[arg(long, value_name = "URL", group = "kv_place")]
+    pub(crate) kv_store: Option<String>,
+    /// Most megabytes that the folder or bucket may take
+    #[arg(long, value_name = "MB", default_value_t = 8192, requires = "kv_place")]
     pub(crate) kv_disk_space_mb: u64,
     /// Encrypt what is stored: a file of 32 bytes, or of 64 hexadecimal digits, that nobody else may read
-    #[arg(long, value_name = "FILE", requires = "kv_disk_dir")]
+    #[arg(long, value_name = "FILE", requires = "kv_place")]
     pub(crate) kv_encrypt_key_file: Option<PathBuf>,
     /// Give every tenant a prefix cache of its own, so that none learns by timing what another asked
     #[arg(long)]

@@ -73,13 +73,11 @@ async fn serve(
     };
     let (phases, phase) = watch::channel(Phase::Serve);
     let signals = Signals::new()?;
-    let kv_blocks = session.handle.status().scheduler.blocks.total;
     print(format_args!(
-        "serving {}, loaded in {:.2} s, KV cache of {} MiB in {}, on {}\n",
+        "serving {}, loaded in {:.2} s, {}, on {}\n",
         session.name,
         session.load_time.as_secs_f64(),
-        (u64::from(kv_blocks) * session.kv_block_bytes).div_ceil(1 << 20),
-        args.model.compute.kv_type,
+        memory(session, args),
         bound.address
     ))?;
     let server = Server::new(session.handle.clone(), config);
@@ -99,6 +97,21 @@ fn tenant_from(args: &ServeArgs, has_keys: bool) -> Vec<TenantSource> {
         None if has_keys => vec![TenantSource::Key],
         None => vec![TenantSource::Header, TenantSource::User, TenantSource::Key],
     }
+}
+
+/// What the KV of all sessions takes.
+fn memory(session: &Session, args: &ServeArgs) -> String {
+    let blocks = u64::from(session.handle.status().scheduler.blocks.total);
+    let bytes = blocks * session.kv_block_bytes;
+    let tokens = blocks * u64::from(session.kv_block_tokens);
+    format!(
+        "KV of {} sessions of {} tokens in {} MiB ({}, {:.1} KiB a token; what they leave free keeps prefixes)",
+        args.engine.sessions,
+        session.handle.context(),
+        bytes.div_ceil(1 << 20),
+        args.model.compute.kv_type,
+        bytes as f64 / tokens as f64 / 1024.0,
+    )
 }
 
 fn tenant_source(from: TenantFrom) -> TenantSource {

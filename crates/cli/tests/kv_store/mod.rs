@@ -3,7 +3,8 @@
 #[path = "../support/program.rs"]
 mod program;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -12,7 +13,11 @@ use super::support::Server;
 use program::{andante, stdout};
 
 fn serve(folder: &Path) -> Server {
-    Server::start(&[
+    serve_with(folder, &[])
+}
+
+fn serve_with(folder: &Path, more: &[&str]) -> Server {
+    let args = [
         "--sessions",
         "1",
         "--ctx",
@@ -21,7 +26,8 @@ fn serve(folder: &Path) -> Server {
         folder.to_str().expect("a plain path"),
         "--kv-disk-space-mb",
         "200",
-    ])
+    ];
+    Server::start(&[&args[..], more].concat())
 }
 
 fn ask(server: &Server, prompt: &str) -> (String, u64) {
@@ -102,4 +108,51 @@ fn a_killed_server_has_lost_nothing_that_was_on_disk() {
     stdout(&["kv", "prune", "--space-mb", "0", dir]);
     let left = fs::read_dir(&folder).unwrap().count();
     assert_eq!(left, 1, "the lock alone");
+}
+
+#[test]
+fn an_encrypted_folder_is_of_use_with_its_key_only() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, key) = (parent.path().join("kv"), parent.path().join("key"));
+    let (dir, path) = (folder.to_str().unwrap(), key.to_str().unwrap());
+    fs::write(&key, "0123456789abcdef".repeat(4) + "\n").unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
+    let open = andante(&[
+        "serve",
+        "--port",
+        "0",
+        "--kv-disk-dir",
+        dir,
+        "--kv-encrypt-key-file",
+        path,
+    ]);
+    let told = String::from_utf8(open.stderr).unwrap();
+    assert!(
+        !open.status.success() && told.contains("chmod 600"),
+        "{told}"
+    );
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    let story = "Once upon a time there was a key that nobody else had. ".repeat(12);
+    let with_key = ["--kv-encrypt-key-file", path];
+    let first = serve_with(&folder, &with_key);
+    let said = ask(&first, &story);
+    ask(&first, "Other work");
+    drop(first);
+    let second = serve_with(&folder, &with_key);
+    let (text, cached) = ask(&second, &story);
+    assert!(
+        text == said.0 && cached > 100,
+        "{cached} tokens came from disk"
+    );
+    drop(second);
+    let other = serve(&folder);
+    assert_eq!(ask(&other, &story), said, "computed again without the key");
+    drop(other);
+    let unread = stdout(&["kv", "verify", dir]);
+    assert!(
+        unread.contains("are encrypted with another key"),
+        "{unread}"
+    );
+    let whole = stdout(&["kv", "verify", "--kv-encrypt-key-file", path, dir]);
+    assert!(whole.ends_with(" were removed\n"), "{whole}");
 }

@@ -16,6 +16,8 @@ impl Engine {
     pub(super) fn apply(&mut self) {
         if let Some(store) = &mut self.store {
             store.poll(&mut self.scheduler, &mut *self.model, &*self.shared.clock);
+            let next_id = || self.shared.next_id();
+            self.preload.go_on(&mut self.scheduler, store, next_id);
         }
         while let Some(command) = self.inbox.next() {
             match command {
@@ -34,6 +36,7 @@ impl Engine {
     }
 
     fn admit(&mut self, submission: Submission) {
+        self.preload.stop(&mut self.scheduler);
         let id = submission.id;
         let request = &submission.request;
         let cache = self.reusable && request.sampling.cache_prompt;
@@ -88,6 +91,7 @@ impl Engine {
 
     fn begin_to_end(&mut self, how: Shutdown) {
         self.shared.set_health(Health::Draining);
+        self.preload.stop(&mut self.scheduler);
         let now_us = self.shared.clock.now_us();
         let Shutdown::Drain { timeout } = how else {
             self.ending = Some(Ending {

@@ -34,6 +34,12 @@ impl PieceId {
         Self(id)
     }
 
+    /// Of a root.
+    fn salt(self) -> u64 {
+        let (_, salt) = self.0.split_last_chunk().expect("16 bytes");
+        u64::from_le_bytes(*salt)
+    }
+
     fn is_root(self) -> bool {
         self.0[..8] == [0; 8]
     }
@@ -186,6 +192,31 @@ impl Trie {
             pieces.extend(chain.into_iter().rev().map(|index| self.piece(index)));
         }
         pieces
+    }
+
+    /// The sequences that nothing continues, the one that was wanted last first, with their salts.
+    pub(super) fn last_said(&self, most: usize) -> Vec<(u64, Vec<u32>)> {
+        let is_end = |&index: &usize| {
+            self.nodes[index].children.is_empty() && !self.nodes[index].tokens.is_empty()
+        };
+        let mut ends: Vec<usize> = (1..self.nodes.len()).filter(is_end).collect();
+        ends.sort_by_key(|&index| std::cmp::Reverse((self.nodes[index].used, index)));
+        ends.truncate(most);
+        let said = |node: usize| {
+            let place = Place {
+                node,
+                tokens: self.nodes[node].tokens.len(),
+            };
+            (self.salt(node), self.tokens(place))
+        };
+        ends.into_iter().map(said).collect()
+    }
+
+    fn salt(&self, mut node: usize) -> u64 {
+        while !self.nodes[node].tokens.is_empty() {
+            node = self.nodes[node].parent;
+        }
+        self.nodes[node].id.salt()
     }
 
     fn piece(&self, index: usize) -> Piece {

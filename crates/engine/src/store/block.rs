@@ -116,11 +116,13 @@ pub(crate) fn decode(object: &[u8], block: &Block<'_>, kv: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// What a whole object holds; it is decrypted in its place. Its KV bytes are not looked at beyond the checksum.
+/// What a whole object holds; it is decrypted in its place, if it is encrypted. Its KV bytes are not looked at beyond the
+/// checksum.
 ///
 /// # Errors
 /// [`Reject::Damaged`] when it is not whole; others when `secret` is not what it is encrypted with.
 pub fn inspect(object: &mut [u8], secret: Option<&Secret>) -> Result<ObjectInfo, Reject> {
+    let secret = secret.filter(|_| secret::is_sealed(object));
     info(secret::open(secret, object)?)
 }
 

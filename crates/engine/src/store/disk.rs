@@ -2,7 +2,6 @@
 //!
 //! Two threads read, so that a load never waits behind a save; one writes, and is the only one that changes objects.
 
-mod ahead;
 mod reader;
 mod writer;
 
@@ -13,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use andante_model::Model;
 
-use self::ahead::Ahead;
 use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
 use super::key::ObjectName;
@@ -32,7 +30,6 @@ const COPY_BYTES: usize = 32 << 20;
 /// A [`Store`] of immutable objects.
 pub struct DiskStore {
     shared: Arc<Shared>,
-    ahead: Arc<Ahead>,
     readers: Readers,
     writes: Sender<WriteJob>,
     pending: Option<Pending>,
@@ -74,11 +71,9 @@ impl DiskStore {
             }
         }
         let writes = writer::start(Arc::clone(&shared))?;
-        let ahead = Arc::new(Ahead::default());
-        let readers = Readers::start(&shared, &ahead, &writes)?;
+        let readers = Readers::start(&shared, &writes)?;
         Ok(Self {
             shared,
-            ahead,
             readers,
             writes,
             pending: None,
@@ -86,14 +81,6 @@ impl DiskStore {
             wanted: false,
             spellings: None,
         })
-    }
-
-    /// Begins to read what was used last, for those who go on where they were before a restart.
-    ///
-    /// # Errors
-    /// When there is no thread to be had.
-    pub fn read_ahead(&self) -> io::Result<()> {
-        self.ahead.start(&self.shared)
     }
 
     /// The names of a sequence's whole blocks.
@@ -160,7 +147,6 @@ impl Store for DiskStore {
 
     fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer {
         self.wanted = false;
-        self.ahead.stop();
         if self.hangs() {
             return Transfer::done(0);
         }

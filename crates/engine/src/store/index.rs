@@ -98,37 +98,6 @@ impl Index {
         (index, orphans)
     }
 
-    /// At most `most` blocks of the chains from `root` that were used last, each after what it continues.
-    pub(crate) fn latest(&self, root: &Key, most: usize) -> Vec<ObjectName> {
-        let mut ends: Vec<(u64, u32, Key)> = self
-            .leaves
-            .iter()
-            .map(|(_, key)| (self.entries[key].used, self.entries[key].depth, *key))
-            .collect();
-        ends.sort_unstable_by(|one, other| other.cmp(one));
-        let (mut found, mut names) = (FxHashSet::default(), Vec::new());
-        for (_, _, end) in ends {
-            let mut chain = Vec::new();
-            let mut next = end;
-            while let Some(entry) = self.entries.get(&next) {
-                chain.push(self.name(&next));
-                next = entry.parent;
-            }
-            if next != *root {
-                continue;
-            }
-            for name in chain.into_iter().rev() {
-                if names.len() == most {
-                    return names;
-                }
-                if found.insert(name.key) {
-                    names.push(name);
-                }
-            }
-        }
-        names
-    }
-
     /// Forgets everything but the clock.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();

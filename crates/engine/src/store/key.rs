@@ -81,7 +81,8 @@ impl Key {
     }
 
     /// Reads what `Display` writes: 64 lower-case hexadecimal digits.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let digit = |c: u8| match c {
             b'0'..=b'9' => Some(c - b'0'),
             b'a'..=b'f' => Some(c - b'a' + 10),

@@ -82,12 +82,17 @@ impl Secret {
 
 /// What is in an object that is encrypted with `secret`, or not at all when there is none.
 pub(crate) fn open<'a>(secret: Option<&Secret>, object: &'a mut [u8]) -> Result<&'a [u8], Reject> {
-    match (secret, object.starts_with(&MAGIC)) {
+    match (secret, is_sealed(object)) {
         (Some(secret), true) => secret.open(object),
         (Some(_), false) => Err(Reject::Foreign),
         (None, true) => Err(Reject::Sealed),
         (None, false) => Ok(object),
     }
+}
+
+/// Whether an object is encrypted.
+pub(crate) fn is_sealed(object: &[u8]) -> bool {
+    object.starts_with(&MAGIC)
 }
 
 /// An object as it is kept.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::block::{self, ObjectInfo, Reject};
 use super::key::{self, Key, ObjectName};
 use super::objects::{Held, Objects};
-use super::secret::Secret;
+use super::secret::{self, Secret};
 use super::state::{Shared, StoreConfig, StoreStats};
 
 /// Tokens of a block where nobody says how many: it only scales what depth is worth.
@@ -40,6 +40,8 @@ fn check(
     object: &mut [u8],
     secret: Option<&Secret>,
 ) -> Result<ObjectInfo, Reject> {
+    // Those without a key may stand beside those with one.
+    let secret = secret.filter(|_| secret::is_sealed(object));
     let info = block::inspect(object, secret)?;
     let named = info.key == name.key && info.parent == name.parent && info.depth == name.depth;
     if named

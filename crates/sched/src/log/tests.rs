@@ -99,6 +99,7 @@ fn run(config: Config, calls: &[Call]) -> Vec<u8> {
                     priority,
                     stored,
                     salt: tenant,
+                    load_only: max_new == 7,
                     ..Admission::new(next, &prompt, max_new)
                 };
                 next += u64::from(scheduler.add(request).is_ok());
@@ -448,17 +449,34 @@ fn the_bytes_are_as_documented() {
     assert_eq!(log[..9], *b"ANDSCHED\x03");
     // slots, blocks and block_tokens; 300 = 2 · 128 + 44.
     assert_eq!(log[9..13], [2, 0x80 | 44, 2, 16]);
-    let tail = log.len() - 3 - (3 + 4) - (8 + 1 + 3);
+    let tail = log.len() - 3 - (3 + 4) - (9 + 1 + 3);
     let head = tail - 4;
     assert_eq!(
         log[head..tail],
         fnv1a::digest(fnv1a::START, &log[..head]).to_le_bytes()
     );
     let check = log.len() - 3 - 4;
-    // add, id, max_new, cache, tenant, normal, stored, salt, two tokens; 200 = 128 + 72; idle 130 µs after 0.
+    // add, id, max_new, cache, tenant, normal, stored, salt, load_only, two tokens; 200 = 128 + 72; idle 130 µs after 0.
     assert_eq!(
         log[tail..check],
-        [1, 5, 3, 1, 0, 1, 0, 0, 2, 1, 0x80 | 72, 1, 8, 0x80 | 2, 1]
+        [
+            1,
+            5,
+            3,
+            1,
+            0,
+            1,
+            0,
+            0,
+            0,
+            2,
+            1,
+            0x80 | 72,
+            1,
+            8,
+            0x80 | 2,
+            1
+        ]
     );
     assert_eq!(
         log[check..check + 4],

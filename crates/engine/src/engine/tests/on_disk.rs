@@ -87,6 +87,55 @@ fn a_restarted_engine_goes_on_where_the_last_one_ended() {
 }
 
 #[test]
+fn what_was_said_last_is_in_memory_before_anybody_asks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut first = open(fake(), folder.path());
+    let others: Vec<String> = (0..9).map(|n| format!("{n}{}", long(150))).collect();
+    for other in &others {
+        ask(&mut first, other, 5);
+    }
+    let said = ask(&mut first, &long(100), 30);
+    end(first);
+    let mut second = open(fake(), folder.path());
+    rest(&mut second);
+    let stats = second.engine.scheduler.stats();
+    // Memory for 768 tokens: the last, and of those before what fits it, unless reading takes longer than computing.
+    let others_loaded = stats.loaded_tokens - 128;
+    assert!(others_loaded <= 4 * 144 && others_loaded.is_multiple_of(16));
+    assert_eq!((stats.blocks.used, stats.prefill_tokens), (0, 0));
+    let answer = ask(&mut second, &format!("{}{}!", long(100), said.text), 3);
+    assert_eq!(answer.usage().cached_tokens, 128);
+    let after = second.engine.scheduler.stats();
+    assert_eq!(
+        after.loaded_tokens, stats.loaded_tokens,
+        "it was there already"
+    );
+    second.assert_empty();
+    end(second);
+    // Who asks at once is answered, whatever is being loaded.
+    let mut third = open(fake(), folder.path());
+    third.step();
+    let asked = third.submit(&others[1], greedy(3));
+    rest(&mut third);
+    assert_eq!(Answer::of(asked).text, letters(&others[1], 3));
+    third.assert_empty();
+}
+
+#[test]
+fn ds4_673_what_was_loaded_is_still_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut first = open(fake(), folder.path());
+    ask(&mut first, &long(100), 1);
+    end(first);
+    for _ in 0..3 {
+        let mut next = open(fake(), folder.path());
+        assert_eq!(ask(&mut next, &long(100), 1).cached, Some(96));
+        assert_eq!(store_stats(&next).blocks, 6);
+        end(next);
+    }
+}
+
+#[test]
 fn what_the_end_of_an_engine_finds_unsaved_is_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut first = open(fake(), folder.path());
@@ -270,8 +319,13 @@ fn a_restarted_engine_spells_as_before() {
         }
         let answer = ask(&mut rig, &history, 40);
         assert_eq!(answer.text, expected.text, "turn {turn}");
-        let (cached, whole) = (answer.usage().cached_tokens, expected.usage().cached_tokens);
-        assert_eq!(cached, whole, "turn {turn}");
+        let (cached, known) = (answer.usage().cached_tokens, expected.usage().cached_tokens);
+        // A block that is not full is not stored.
+        let whole = known / 16 * 16;
+        assert!(
+            cached == known || turn % 7 == 6 && cached == whole,
+            "{cached} of {known} in {turn}"
+        );
         history += &answer.text;
     }
     let cold = ask(&mut rig_of_pairs(), &history, 40);

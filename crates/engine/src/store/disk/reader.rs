@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::Instant;
 
-use super::ahead::Ahead;
 use super::writer::WriteJob;
 use crate::store::block::{self, Block, Reject};
 use crate::store::key::ObjectName;
@@ -45,20 +44,16 @@ pub(super) struct Loaded {
 }
 
 impl Readers {
-    pub(super) fn start(
-        shared: &Arc<Shared>,
-        ahead: &Arc<Ahead>,
-        writes: &Sender<WriteJob>,
-    ) -> io::Result<Self> {
+    pub(super) fn start(shared: &Arc<Shared>, writes: &Sender<WriteJob>) -> io::Result<Self> {
         let start = |number| {
             let (sender, jobs) = channel();
-            let (shared, ahead, writes) = (Arc::clone(shared), Arc::clone(ahead), writes.clone());
+            let (shared, writes) = (Arc::clone(shared), writes.clone());
             std::thread::Builder::new()
                 .name(format!("kv-read-{number}"))
                 .spawn(move || {
                     let mut object = Vec::new();
                     for job in jobs {
-                        load(&shared, &ahead, &writes, job, &mut object);
+                        load(&shared, &writes, job, &mut object);
                     }
                 })?;
             Ok(sender)
@@ -100,16 +95,10 @@ impl Results {
     }
 }
 
-fn load(
-    shared: &Shared,
-    ahead: &Ahead,
-    writes: &Sender<WriteJob>,
-    job: LoadJob,
-    object: &mut Vec<u8>,
-) {
+fn load(shared: &Shared, writes: &Sender<WriteJob>, job: LoadJob, object: &mut Vec<u8>) {
     for asked in job.asked {
         let since = Instant::now();
-        let kv = match read(shared, ahead, &asked, object) {
+        let kv = match read(shared, &asked, object) {
             Ok(kv) => kv,
             Err(Miss::Unreadable) => return,
             Err(Miss::Useless) => {
@@ -135,19 +124,8 @@ enum Miss {
     Useless,
 }
 
-fn read(
-    shared: &Shared,
-    ahead: &Ahead,
-    asked: &Asked,
-    object: &mut Vec<u8>,
-) -> Result<Vec<u8>, Miss> {
+fn read(shared: &Shared, asked: &Asked, object: &mut Vec<u8>) -> Result<Vec<u8>, Miss> {
     let ObjectName { key, parent, depth } = asked.name;
-    if let Some(kv) = ahead.take(&key, &asked.tokens) {
-        let mut state = shared.state();
-        state.index.hit(&key);
-        state.stats.loaded_blocks += 1;
-        return Ok(kv);
-    }
     if let Err(error) = shared.objects.get(&asked.name, object) {
         let mut state = shared.state();
         state.stats.unreadable += 1;

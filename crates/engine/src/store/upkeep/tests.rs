@@ -82,3 +82,42 @@ fn pruning_brings_a_folder_down_to_a_size() {
         "lock and notes"
     );
 }
+
+#[test]
+fn encrypted_objects_are_checked_with_their_key_and_left_alone_without() {
+    let (path, folder, names) = folder();
+    let (secret, other) = (Secret::new(&[1; 32]), Secret::new(&[2; 32]));
+    let file = |name: &ObjectName| path.path().join(name.to_string());
+    // One that is named without the key, and one that is as it should be.
+    let plain = fs::read(file(&names[0])).expect("there");
+    fs::write(file(&names[0]), secret.seal(&plain)).expect("written");
+    let parent = Key::root(&[5; 32]);
+    let block = Block {
+        identity: &[5; 32],
+        key: key::child(Some(&secret.names()), &parent, &[7]),
+        parent,
+        depth: 0,
+        tokens: &[7],
+    };
+    let mut object = Vec::new();
+    block::encode(&block, &[9; 100], &mut object);
+    let name = ObjectName {
+        key: block.key,
+        parent,
+        depth: 0,
+    };
+    fs::write(file(&name), secret.seal(&object)).expect("written");
+    let found = |secret: Option<&Secret>| {
+        let mut found = Vec::new();
+        let see = |name: &ObjectName, told: Result<ObjectInfo, Reject>| {
+            found.extend(told.err().map(|reject| (*name, reject)));
+        };
+        verify(&*folder, secret, see).expect("readable");
+        found.sort_by_key(|(name, _)| name.key != block.key);
+        found
+    };
+    assert_eq!(found(Some(&secret)), [(names[0], Reject::Foreign)]);
+    let sealed = [(name, Reject::Sealed), (names[0], Reject::Sealed)];
+    assert_eq!(found(None), sealed);
+    assert_eq!(found(Some(&other)), sealed);
+}

@@ -190,7 +190,7 @@ struct World<S> {
     passed_over: u32,
     without_prefill: u32,
     unserved: Vec<u32>,
-    /// Block-long prefixes that some step has computed or loaded.
+    /// Block-long prefixes that some step has computed or loaded, and those that ended in the middle of a block.
     computed: BTreeSet<Vec<u32>>,
     parked: u32,
     cancelled: u32,
@@ -495,6 +495,8 @@ impl<S: System> World<S> {
             self.computed
                 .insert(domain.prompts[i][..(k * domain.block_tokens) as usize].to_vec());
         }
+        self.computed
+            .insert(domain.prompts[i][..end as usize].to_vec());
     }
 
     /// Who begins to wait starts level with those that did.
@@ -686,7 +688,8 @@ impl<S: System> World<S> {
                 self.computed
                     .contains(&prompt[..(k * domain.block_tokens) as usize])
             });
-        let boundary = range.start == computed || range.start.is_multiple_of(domain.block_tokens);
+        let boundary =
+            range.start == computed || self.computed.contains(&prompt[..range.start as usize]);
         if range.start < computed || !adopted || !boundary {
             return Err("a range does not continue what is computed");
         }

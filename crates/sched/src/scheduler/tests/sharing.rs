@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::super::Scheduler;
 use super::world::{Arrival, Event, Machine, World};
 use crate::config::Config;
-use crate::cost::{CostModel, micros};
-use crate::step::{Admission, Outcome, Plan, SeqId};
+use crate::cost::{CostModel, IoCost, micros};
+use crate::step::{Admission, IoKind, Outcome, Plan, SeqId};
 
 const COST: CostModel = CostModel {
     decode: micros(10),
@@ -95,13 +95,14 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
 }
 
 proptest! {
-    /// Against a dictionary of all block-long prefixes that were computed: with room for everything all of it is found,
-    /// with little room nothing else.
+    /// Against dictionaries of all block-long prefixes that were computed, and of how the last block of each sequence ended:
+    /// with room for everything all of it is found, with little room nothing else.
     #[test]
     fn what_is_found_is_what_was_computed(requests in requests()) {
         let mut roomy = Scheduler::new(config(2000));
         let mut tight = Scheduler::new(config(30));
         let mut known: BTreeSet<Vec<u32>> = BTreeSet::new();
+        let mut tails: BTreeSet<Vec<u32>> = BTreeSet::new();
         let mut history: Vec<Vec<u32>> = vec![Vec::new()];
         for (request, id) in requests.iter().zip(0..) {
             let mut prompt = request.continues.map_or_else(Vec::new, |(which, cut)| {
@@ -111,13 +112,33 @@ proptest! {
             prompt.extend(&request.own);
             let known_blocks = (1..=(prompt.len() - 1) / 4).take_while(|k| known.contains(&prompt[..4 * k])).count();
             let (tokens, found) = serve(&mut roomy, id, &prompt, request.answer, request.cache);
-            let expected = if request.cache { 4 * known_blocks as u32 } else { 0 };
+            let ends = (1..4).rev().map(|count| 4 * known_blocks + count);
+            let mut ends = ends.filter(|&end| end <= prompt.len() && 4 * known_blocks + 1 < prompt.len());
+            let tail = ends.find(|&end| tails.contains(&prompt[..end]));
+            let expected = match (request.cache, tail) {
+                (false, _) => 0,
+                (true, Some(end)) => end.min(prompt.len() - 1) as u32,
+                (true, None) => 4 * known_blocks as u32,
+            };
+            let (tokens, found) = serve(&mut roomy, id, &prompt, request.answer, request.cache);
+            let tail = (1..4).rev().map(|count| 4 * known_blocks + count);
+            let tail = tail.filter(|&end| end < prompt.len()).find(|&end| tails.contains(&prompt[..end]));
+            let expected = match (request.cache, tail) {
+                (false, _) => 0,
+                (true, Some(end)) => end as u32,
+                (true, None) => 4 * known_blocks as u32,
+            };
             prop_assert_eq!(found, expected);
             let (same, found) = serve(&mut tight, id, &prompt, request.answer, request.cache);
             prop_assert!(found <= expected);
             prop_assert_eq!(&same, &tokens);
             tight.check_blocks();
             if request.cache {
+                // Whoever goes on from there writes behind it.
+                tails.remove(&prompt[..tail.unwrap_or(0)]);
+                if !(tokens.len() - 1).is_multiple_of(4) {
+                    tails.insert(tokens[..tokens.len() - 1].to_vec());
+                }
                 // The last token is never computed.
                 known.extend((1..=(tokens.len() - 1) / 4).map(|k| tokens[..4 * k].to_vec()));
             }
@@ -260,7 +281,7 @@ fn a_cancelled_prompt_leaves_what_it_has_computed() {
     );
     world.run();
     // Three steps of 50 tokens, the third one in flight when the cancel came.
-    assert_eq!(world.scheduler.stats().cached_tokens, 148);
+    assert_eq!(world.scheduler.stats().cached_tokens, 150);
 }
 
 #[test]
@@ -326,5 +347,40 @@ fn what_is_salted_is_found_under_the_same_salt_only() {
             scheduler.block_content(block).is_some() && scheduler.block_salt(block) == salt
         };
         assert_eq!((0..100).filter(holds).count(), 10, "{salt}");
+    }
+}
+
+#[test]
+fn what_is_loaded_ahead_is_found_and_computes_nothing() {
+    for came in [5, 3, 0] {
+        let load_cost = IoCost {
+            unit: micros(1),
+            block: micros(1),
+        };
+        let mut scheduler = Scheduler::new(Config {
+            load_cost,
+            ..config(100)
+        });
+        let prompt: Vec<u32> = (0..21).collect();
+        let ahead = Admission {
+            stored: 20,
+            load_only: true,
+            ..Admission::new(1, &prompt, 1)
+        };
+        scheduler.add(ahead).unwrap();
+        while let Plan::Step(step) = scheduler.plan(0) {
+            assert!(step.prefill.is_empty() && step.decode.is_empty());
+            let (no, io) = (step.step_no, step.io.clone().expect("it loads"));
+            let IoKind::Load { blocks, .. } = io.kind else {
+                panic!("nothing is saved");
+            };
+            scheduler.io_done(io.unit_no, blocks.min(came), 1);
+            scheduler.complete(no, 1, &[]).unwrap();
+        }
+        assert!(scheduler.tokens(1).is_none(), "it has ended");
+        assert_eq!(scheduler.stats().blocks.used, 0);
+        scheduler.check_blocks();
+        let (_, found) = serve(&mut scheduler, 2, &prompt, 1, true);
+        assert_eq!(found, 4 * came);
     }
 }
