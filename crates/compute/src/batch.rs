@@ -20,6 +20,8 @@ pub struct Batch {
     pub block_tables: Vec<u32>,
     /// Rows whose logits are wanted, ascending.
     pub logit_rows: Vec<u32>,
+    /// Rows whose final hidden states are wanted, ascending.
+    pub state_rows: Vec<u32>,
 }
 
 /// The part of a [`Batch`] that belongs to one sequence.
@@ -32,7 +34,7 @@ pub struct BatchSequence {
     pub blocks: Range<u32>,
 }
 
-/// Which rows of a sequence need logits.
+/// Which rows of a sequence need logits, or their final hidden states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logits {
     /// None: an inner chunk of a prompt.
@@ -41,6 +43,10 @@ pub enum Logits {
     Last,
     /// Every row.
     All,
+    /// The last row's hidden state, in place of logits.
+    LastState,
+    /// Every row's hidden state.
+    AllStates,
 }
 
 impl Batch {
@@ -64,6 +70,7 @@ impl Batch {
         self.sequences.clear();
         self.block_tables.clear();
         self.logit_rows.clear();
+        self.state_rows.clear();
     }
 
     /// Appends `tokens` of one sequence, the first of them at `first_position`.
@@ -115,6 +122,8 @@ impl Batch {
             Logits::None => {}
             Logits::Last => self.logit_rows.push(last_row),
             Logits::All => self.logit_rows.extend(first_row..=last_row),
+            Logits::LastState => self.state_rows.push(last_row),
+            Logits::AllStates => self.state_rows.extend(first_row..=last_row),
         }
     }
 }

@@ -119,6 +119,7 @@ impl Engine {
             blocks: scheduler.config().blocks,
             batch_tokens: scheduler.config().slots + scheduler.config().q_max,
             logit_rows: scheduler.config().slots,
+            state_rows: 0,
         })?;
         let vocab = u32::try_from(info.vocab).expect("token ids are u32");
         let ends = (0..vocab)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use andante_model::{Batch, KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
+use andante_model::{Batch, KvLayout, Limits, Logits, Model, ModelError, ModelInfo, States};
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -39,7 +39,11 @@ pub struct FakeModel {
     forwards_left: Option<u64>,
     on_forward: Box<dyn FnMut(&Batch) + Send>,
     logits: Vec<f32>,
+    states: Vec<f32>,
 }
+
+/// Width of its hidden states.
+const HIDDEN: usize = 4;
 
 impl FakeModel {
     /// A model of `vocab` tokens (at least 123) and a context of 4,096, in KV blocks of 16 tokens.
@@ -56,7 +60,7 @@ impl FakeModel {
                 vocab,
                 context: 4096,
                 layers: 1,
-                hidden: 1,
+                hidden: HIDDEN,
                 heads: 1,
                 kv_heads: 1,
                 head_dim: 1,
@@ -65,6 +69,7 @@ impl FakeModel {
                 weight_bytes: 1,
                 backend: "none".into(),
                 kv_format: "tokens".into(),
+                pooling: None,
                 row_granule: 1,
             },
             block_tokens: 16,
@@ -76,6 +81,7 @@ impl FakeModel {
             forwards_left: None,
             on_forward: Box::new(|_| {}),
             logits: Vec::new(),
+            states: Vec::new(),
         }
     }
 
@@ -161,6 +167,13 @@ impl FakeModel {
             sequence.push(letter(&sequence));
         }
         sequence.split_off(prompt.len())
+    }
+
+    /// The hidden state of a sequence's last token: of numbers from -1 to 1.
+    #[must_use]
+    pub fn state(sequence: &[u32]) -> [f32; HIDDEN] {
+        let seed = hash(sequence);
+        std::array::from_fn(|i| (mix(seed ^ i as u64) >> 40) as f32 / (1 << 23) as f32 - 1.0)
     }
 
     /// What `sequence` is most likely followed by.
@@ -282,11 +295,20 @@ impl Model for FakeModel {
                     _ => (mix(seed ^ id) >> 40) as f32 / (1 << 22) as f32,
                 }));
         }
+        self.states.clear();
+        for &row in &batch.state_rows {
+            let sequence = self.read_kv(batch, row);
+            self.states.extend(Self::state(&sequence));
+        }
         Ok(())
     }
 
     fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
         Ok(Logits::new(&self.logits, self.info.vocab))
+    }
+
+    fn states(&mut self) -> Result<States<'_>, ModelError> {
+        Ok(States::new(&self.states, HIDDEN))
     }
 
     fn read_block(&self, block: u32, out: &mut [u8]) {

@@ -4,7 +4,7 @@ use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights
 
 use crate::identity::{self, Fingerprint};
 use crate::spec::{DecoderSpec, FeedForward, LayerSpec};
-use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo};
+use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo, States};
 
 /// A decoder-only transformer on backend `B`.
 pub(crate) struct Decoder<B: Backend> {
@@ -16,6 +16,10 @@ pub(crate) struct Decoder<B: Backend> {
     memory: Option<Memory<B>>,
     /// Rows of logits that the last forward pass computed.
     logit_rows: usize,
+    /// Rows of hidden states that it left, in the last rows of what it wanted.
+    state_rows: usize,
+    /// The rows of a batch that need logits, then those whose states are wanted.
+    wanted_rows: Vec<u32>,
 }
 
 /// All weights of the model.
@@ -75,7 +79,7 @@ struct Memory<B: Backend> {
     v: B::Buffer, // [batch_tokens, kv_heads * head_dim]
     /// All rows of the batch.
     all: Stream<B>,
-    /// The rows that need logits: after the last layer's attention nobody reads the others.
+    /// The rows that need logits or whose states are wanted: after the last layer's attention nobody reads the others.
     wanted: Stream<B>,
     logits: B::Buffer, // [logit_rows, vocab]
 }
@@ -119,7 +123,7 @@ impl<B: Backend> Model for Decoder<B> {
         let spec = &self.spec;
         let kv_shape = self.spec.kv_shape();
         let rows = limits.batch_tokens as usize;
-        let wanted = limits.logit_rows as usize;
+        let (logit_rows, state_rows) = (limits.logit_rows as usize, limits.state_rows as usize);
         let backend = &mut self.backend;
         self.memory = Some(Memory {
             limits,
@@ -128,8 +132,8 @@ impl<B: Backend> Model for Decoder<B> {
             k: backend.buffer(rows, spec.kv_heads * spec.head_dim)?,
             v: backend.buffer(rows, spec.kv_heads * spec.head_dim)?,
             all: Stream::new(backend, spec, rows)?,
-            wanted: Stream::new(backend, spec, wanted)?,
-            logits: backend.buffer(wanted, spec.vocab)?,
+            wanted: Stream::new(backend, spec, logit_rows + state_rows)?,
+            logits: backend.buffer(logit_rows, spec.vocab)?,
         });
         Ok(())
     }
@@ -137,7 +141,10 @@ impl<B: Backend> Model for Decoder<B> {
     fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let memory = self.memory.as_mut().expect("reserve comes before forward");
         check(batch, &memory.limits, self.spec.vocab);
-        self.logit_rows = batch.logit_rows.len();
+        (self.logit_rows, self.state_rows) = (batch.logit_rows.len(), batch.state_rows.len());
+        self.wanted_rows.clear();
+        self.wanted_rows.extend(&batch.logit_rows);
+        self.wanted_rows.extend(&batch.state_rows);
         if !batch.is_empty() {
             let (backend, spec, weights) = (&mut self.backend, &self.spec, &self.weights);
             Pass {
@@ -145,6 +152,7 @@ impl<B: Backend> Model for Decoder<B> {
                 spec,
                 weights,
                 batch,
+                wanted_rows: &self.wanted_rows,
             }
             .run(memory);
         }
@@ -155,6 +163,14 @@ impl<B: Backend> Model for Decoder<B> {
         let memory = self.memory.as_ref().expect("reserve comes before logits");
         let values = self.backend.read(&memory.logits, self.logit_rows)?;
         Ok(Logits::new(values, self.spec.vocab))
+    }
+
+    fn states(&mut self) -> Result<States<'_>, ModelError> {
+        let memory = self.memory.as_ref().expect("reserve comes before states");
+        let rows = self.logit_rows + self.state_rows;
+        let values = self.backend.read(&memory.wanted.normed, rows)?;
+        let hidden = self.spec.hidden;
+        Ok(States::new(&values[self.logit_rows * hidden..], hidden))
     }
 
     fn read_block(&self, block: u32, out: &mut [u8]) {
@@ -188,6 +204,8 @@ impl<B: Backend> Decoder<B> {
             fingerprint,
             memory: None,
             logit_rows: 0,
+            state_rows: 0,
+            wanted_rows: Vec::new(),
         }
     }
 }
@@ -198,6 +216,7 @@ struct Pass<'a, B: Backend> {
     spec: &'a DecoderSpec,
     weights: &'a Weights<B>,
     batch: &'a Batch,
+    wanted_rows: &'a [u32],
 }
 
 impl<B: Backend> Pass<'_, B> {
@@ -206,9 +225,10 @@ impl<B: Backend> Pass<'_, B> {
             spec,
             weights,
             batch,
+            wanted_rows,
             ..
         } = self;
-        let (n, wanted_rows) = (batch.len(), batch.logit_rows.len());
+        let (n, logit_rows) = (batch.len(), batch.logit_rows.len());
         let x = &mut memory.all.x;
         self.backend
             .embed(x, &weights.embedding, &batch.tokens, spec.embedding_scale);
@@ -219,7 +239,7 @@ impl<B: Backend> Pass<'_, B> {
             self.attention(memory, i, layer);
             if let Some(next) = weights.layers.get(i + 1) {
                 self.finish_layer(&mut memory.all, layer, &next.attn_norm, n);
-            } else if wanted_rows > 0 {
+            } else if !wanted_rows.is_empty() {
                 let Memory {
                     all,
                     wanted,
@@ -227,13 +247,14 @@ impl<B: Backend> Pass<'_, B> {
                     ..
                 } = &mut *memory;
                 self.backend
-                    .select_rows(&mut wanted.attn, &all.attn, &batch.logit_rows);
-                self.backend
-                    .select_rows(&mut wanted.x, &all.x, &batch.logit_rows);
-                self.finish_layer(wanted, layer, &weights.output_norm, wanted_rows);
-                let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-                self.backend
-                    .matmul(&mut [(output, logits)], &wanted.normed, wanted_rows);
+                    .select_rows(&mut wanted.attn, &all.attn, wanted_rows);
+                self.backend.select_rows(&mut wanted.x, &all.x, wanted_rows);
+                self.finish_layer(wanted, layer, &weights.output_norm, wanted_rows.len());
+                if logit_rows > 0 {
+                    let output = weights.output.as_ref().unwrap_or(&weights.embedding);
+                    self.backend
+                        .matmul(&mut [(output, logits)], &wanted.normed, logit_rows);
+                }
             }
         }
     }
@@ -400,10 +421,12 @@ impl<B: Backend> Stream<B> {
 fn check(batch: &Batch, limits: &Limits, vocab: usize) {
     assert!(
         batch.len() <= limits.batch_tokens as usize
-            && batch.logit_rows.len() <= limits.logit_rows as usize,
-        "a batch of {} rows with {} rows of logits exceeds the reserved {limits:?}",
+            && batch.logit_rows.len() <= limits.logit_rows as usize
+            && batch.state_rows.len() <= limits.state_rows as usize,
+        "a batch of {} rows with {} rows of logits and {} of states exceeds the reserved {limits:?}",
         batch.len(),
         batch.logit_rows.len(),
+        batch.state_rows.len(),
     );
     assert!(
         batch.tokens.iter().all(|&token| (token as usize) < vocab),

@@ -10,7 +10,7 @@ use crate::decoder::{Decoder, FeedForwardWeights, Layer, Weights};
 use crate::identity;
 use crate::metadata::Keys;
 use crate::spec::{DecoderSpec, FeedForward};
-use crate::{Model, ModelError, ModelInfo};
+use crate::{Model, ModelError, ModelInfo, Pooling};
 
 /// Builds the model in `file` on `backend`. `progress` hears the bytes of weights loaded so far and in total.
 ///
@@ -44,6 +44,7 @@ pub fn load<B: Backend>(
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
         kv_format: backend.kv_format(&spec.kv_shape()),
+        pooling: pooling(&keys)?,
         row_granule: backend.row_granule(),
     };
     Ok(Box::new(Decoder::new(
@@ -52,6 +53,16 @@ pub fn load<B: Backend>(
         backend,
         (info, fingerprint),
     )))
+}
+
+/// llama.cpp's `pooling_type`: 0 is none.
+fn pooling(keys: &Keys<'_>) -> Result<Option<Pooling>, ModelError> {
+    Ok(match keys.u32("pooling_type")? {
+        Some(1) => Some(Pooling::Mean),
+        Some(2) => Some(Pooling::Cls),
+        Some(3) => Some(Pooling::Last),
+        _ => None,
+    })
 }
 
 /// All tensors of a file but the RoPE factors, which are part of the spec.

@@ -7,7 +7,7 @@ use crate::ModelError;
 /// A loaded model: weights, KV memory and the graph of one forward pass.
 ///
 /// The order of calls is [`reserve`](Self::reserve) once, then any number of [`forward`](Self::forward), each followed by
-/// at most one [`logits`](Self::logits). The logits of a row depend on that row's own sequence only: not on the other rows
+/// at most one [`logits`](Self::logits) and one [`states`](Self::states). The logits of a row depend on that row's own sequence only: not on the other rows
 /// of the batch, on how a prompt was cut into batches or on which KV blocks it got.
 pub trait Model: Send {
     /// What the file says about the model.
@@ -38,6 +38,13 @@ pub trait Model: Send {
     /// # Errors
     /// When the device fails.
     fn logits(&mut self) -> Result<Logits<'_>, ModelError>;
+
+    /// The same for the hidden states of its `state_rows`: what the output matrix would be multiplied with, after the last
+    /// norm; `[state_rows, hidden]`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn states(&mut self) -> Result<States<'_>, ModelError>;
 
     /// Copies one block's keys and values of all layers into `out`: `kv_layout().block_bytes` bytes, opaque, meaningful
     /// only to a model of the same [`kv_identity`](Self::kv_identity). Called between forward passes.
@@ -91,8 +98,21 @@ pub struct ModelInfo {
     pub backend: String,
     /// How the backend stores keys and values: `f16 pairs, avx512-vnni+amx`.
     pub kv_format: String,
+    /// How the model wants a text's hidden states made one, if it was trained for that.
+    pub pooling: Option<Pooling>,
     /// Rows of a batch that the backend computes together: see `Backend::row_granule`.
     pub row_granule: u32,
+}
+
+/// How the hidden states of a text become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first token's.
+    Cls,
+    /// The last token's.
+    Last,
 }
 
 /// The shape of KV memory as the scheduler sees it.
@@ -115,6 +135,29 @@ pub struct Limits {
     pub batch_tokens: u32,
     /// Rows of a batch that need logits.
     pub logit_rows: u32,
+    /// Rows of a batch whose hidden states are wanted.
+    pub state_rows: u32,
+}
+
+/// Hidden states of one forward pass: `[rows, hidden]`, row-major.
+#[derive(Debug, Clone, Copy)]
+pub struct States<'a>(Logits<'a>);
+
+impl<'a> States<'a> {
+    /// Wraps `[rows, hidden]` values.
+    ///
+    /// # Panics
+    /// When `values` is not a whole number of rows.
+    #[must_use]
+    pub fn new(values: &'a [f32], hidden: usize) -> Self {
+        Self(Logits::new(values, hidden))
+    }
+
+    /// The state of the `i`-th wanted row: `[hidden]`.
+    #[must_use]
+    pub fn row(&self, i: usize) -> &'a [f32] {
+        self.0.row(i)
+    }
 }
 
 /// Logits of one forward pass: `[rows, vocab]`, row-major.

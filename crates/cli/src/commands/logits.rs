@@ -54,6 +54,7 @@ fn compute(
         blocks,
         batch_tokens: chunk,
         logit_rows: chunk,
+        state_rows: 0,
     })?;
     let table: Vec<u32> = (0..blocks).collect();
     let bar = progress::steps(tokens.len() as u64, "logits");

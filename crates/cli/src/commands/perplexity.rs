@@ -87,6 +87,7 @@ impl<'a> Scorer<'a> {
             blocks,
             batch_tokens: (context / 2).max(SCORED_ROWS as u32),
             logit_rows: SCORED_ROWS as u32,
+            state_rows: 0,
         })?;
         Ok(Self {
             model,

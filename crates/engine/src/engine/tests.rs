@@ -1010,6 +1010,9 @@ impl Model for Timed {
     fn logits(&mut self) -> Result<andante_model::Logits<'_>, ModelError> {
         self.0.logits()
     }
+    fn states(&mut self) -> Result<andante_model::States<'_>, ModelError> {
+        self.0.states()
+    }
     fn read_block(&self, block: u32, out: &mut [u8]) {
         self.0.read_block(block, out);
     }

@@ -202,6 +202,7 @@ fn damaged_files_do_not_panic() {
                             blocks: 1,
                             batch_tokens: 8,
                             logit_rows: 8,
+                            state_rows: 0,
                         })
                         .unwrap();
                     fixture::run(&mut *model, &tiny.tokens[..8], &[8], &[0]);

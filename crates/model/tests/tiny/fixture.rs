@@ -140,6 +140,7 @@ pub(crate) fn model(file: &GgufFile, config: CpuConfig) -> Box<dyn Model> {
             blocks: 32,
             batch_tokens: 160,
             logit_rows: 160,
+            state_rows: 160,
         })
         .unwrap();
     model

@@ -4,4 +4,5 @@ mod blocks;
 mod files;
 mod fixture;
 mod rows;
+mod states;
 mod transformers;

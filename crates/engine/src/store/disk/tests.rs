@@ -252,6 +252,7 @@ fn open_with(shelf: &Shelf, budget_bytes: u64, secret: Option<Secret>) -> io::Re
             blocks: BLOCKS,
             batch_tokens: 1,
             logit_rows: 1,
+            state_rows: 0,
         })
         .expect("memory");
     let config = StoreConfig {
