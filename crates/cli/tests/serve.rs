@@ -2,6 +2,7 @@
 
 mod kv_store;
 mod probe;
+mod structured;
 mod support;
 
 use std::thread;

@@ -66,7 +66,7 @@ impl Constraints {
     }
 
     fn compile_new(&self, constraint: &Constraint) -> Result<Matcher, TextError> {
-        let make = || match ConstraintCompiler::new(Arc::clone(&self.tokenizer)) {
+        let make = || match ConstraintCompiler::new(&self.tokenizer) {
             Ok(compiler) => Some(compiler),
             Err(error) => {
                 tracing::warn!("{error}");

@@ -23,8 +23,11 @@ use vocabulary::Vocabulary;
 
 use crate::{TextError, Tokenizer};
 
-/// Bytes of a regular expression, a grammar, a list of choices, or a schema as JSON.
+/// Bytes of a list of choices, or of a schema as JSON.
 const MAX_BYTES: usize = 512 << 10;
+
+/// Bytes of a regular expression or a grammar: a chain of as many rules as fit takes half a second.
+const MAX_GRAMMAR_BYTES: usize = 128 << 10;
 
 /// The form that an answer must have, as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,6 +49,24 @@ pub enum Constraint {
     Lark(String),
     /// A grammar in llama.cpp's GBNF.
     Gbnf(String),
+    /// A Lark grammar around another constraint.
+    Framed {
+        /// The grammar, in which `@answer` stands for the other constraint.
+        frame: String,
+        /// The other constraint.
+        answer: Box<Self>,
+    },
+}
+
+impl Constraint {
+    /// The schema that it consists of, or that is within it, and whether that is strict.
+    fn schema(&self) -> Option<(&Value, bool)> {
+        match self {
+            Self::JsonSchema { schema, strict } => Some((schema, *strict)),
+            Self::Framed { answer, .. } => answer.schema(),
+            _ => None,
+        }
+    }
 }
 
 /// Compiles constraints for one vocabulary.
@@ -59,7 +80,7 @@ impl ConstraintCompiler {
     ///
     /// # Errors
     /// [`TextError::Unconstrainable`] for a vocabulary beyond the engine's limits.
-    pub fn new(tokenizer: Arc<Tokenizer>) -> Result<Self, TextError> {
+    pub fn new(tokenizer: &Tokenizer) -> Result<Self, TextError> {
         let Vocabulary { environment, twins } = Vocabulary::new(tokenizer)?;
         let capabilities = InferenceCapabilities::default();
         let slices = SlicedBiasComputer::general_slices();
@@ -78,12 +99,9 @@ impl ConstraintCompiler {
         let grammar = lower(constraint)?;
         let parser = self.factory.create_parser(grammar).map_err(|error| {
             let message = complaint(&error);
-            let path = match constraint {
-                Constraint::JsonSchema { schema, strict } => {
-                    schema::culprit(schema, *strict, &message)
-                }
-                _ => None,
-            };
+            let path = constraint
+                .schema()
+                .and_then(|(schema, strict)| schema::culprit(schema, strict, &message));
             TextError::Constraint { message, path }
         })?;
         Ok(Matcher::new(
@@ -99,9 +117,11 @@ impl std::fmt::Debug for ConstraintCompiler {
     }
 }
 
-/// The engine's usual limits, but for its memory: a lexer state takes 1 to 2 kB.
+/// The engine's usual limits, but for its memory, since a lexer state takes 1 to 2 kB, and for ambiguous grammars, each token
+/// of which takes time by the square of a row.
 fn limits() -> ParserLimits {
     ParserLimits {
+        max_items_in_row: 1000,
         max_lexer_states: 30_000,
         verbose_errors: false,
         ..ParserLimits::default()
@@ -110,9 +130,9 @@ fn limits() -> ParserLimits {
 
 /// The constraint in the engine's terms.
 fn lower(constraint: &Constraint) -> Result<TopLevelGrammar, TextError> {
-    let check = |bytes: usize| {
-        if bytes > MAX_BYTES {
-            let message = format!("it is larger than {MAX_BYTES} bytes");
+    let check = |bytes: usize, most: usize| {
+        if bytes > most {
+            let message = format!("it is larger than {most} bytes");
             return Err(TextError::constraint(message));
         }
         Ok(())
@@ -122,24 +142,32 @@ fn lower(constraint: &Constraint) -> Result<TopLevelGrammar, TextError> {
             TopLevelGrammar::from_json_schema(schema::prepared(&json!({"type": "object"}), true))
         }
         Constraint::JsonSchema { schema, strict } => {
-            check(schema.to_string().len())?;
+            check(schema.to_string().len(), MAX_BYTES)?;
             TopLevelGrammar::from_json_schema(schema::prepared(schema, *strict))
         }
         Constraint::Regex(regex) => {
-            check(regex.len())?;
+            check(regex.len(), MAX_GRAMMAR_BYTES)?;
             TopLevelGrammar::from_regex(regex)
         }
         Constraint::Choice(choices) => {
-            check(choices.iter().map(String::len).sum())?;
+            check(choices.iter().map(String::len).sum(), MAX_BYTES)?;
             TopLevelGrammar::from_lark(choice(choices)?)
         }
         Constraint::Lark(grammar) => {
-            check(grammar.len())?;
+            check(grammar.len(), MAX_GRAMMAR_BYTES)?;
             TopLevelGrammar::from_lark(grammar.clone())
         }
         Constraint::Gbnf(grammar) => {
-            check(grammar.len())?;
+            check(grammar.len(), MAX_GRAMMAR_BYTES)?;
             TopLevelGrammar::from_lark(gbnf::to_lark(grammar)?)
+        }
+        Constraint::Framed { frame, answer } => {
+            let mut whole = TopLevelGrammar::from_lark(frame.clone());
+            for mut inner in lower(answer)?.grammars {
+                inner.name = Some("answer".to_owned());
+                whole.grammars.push(inner);
+            }
+            whole
         }
     })
 }

@@ -273,12 +273,6 @@ impl<'v> Encoder<'v> {
         self.first = true;
     }
 
-    /// Appends one token in the middle of a text.
-    pub(crate) fn inside(&mut self, id: u32) {
-        self.ids.push(id);
-        self.first = false;
-    }
-
     /// Appends the tokens of a text.
     pub(crate) fn text(&mut self, text: &str, special: Special) {
         let tokenizer = self.tokenizer;

@@ -35,6 +35,7 @@ pub(super) fn render(status: &Status) -> String {
     let mut page = Page(Registry::with_prefix("andante"));
     requests(&mut page, status);
     tokens_and_steps(&mut page, status);
+    constraints(&mut page, status);
     stall(&mut page, status);
     blocks(&mut page, status);
     if let Some(stats) = &status.store {
@@ -128,6 +129,24 @@ fn tokens_and_steps(page: &mut Page, status: &Status) {
         "io_failures",
         "Loads and saves that were not completed",
         stats.io_failures,
+    );
+}
+
+fn constraints(page: &mut Page, status: &Status) {
+    page.counter(
+        "masks",
+        "Tokens chosen among those that a constraint allows",
+        status.masks,
+    );
+    page.seconds_counter(
+        "masks_computed",
+        "Time spent on finding out what constraints allow, beside the model",
+        status.mask_us,
+    );
+    page.seconds_counter(
+        "masks_awaited",
+        "How much of that the engine waited for",
+        status.mask_wait_us,
     );
 }
 

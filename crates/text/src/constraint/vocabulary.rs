@@ -10,7 +10,7 @@ use llguidance::toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenId, To
 use rustc_hash::FxHashMap;
 
 use crate::TextError;
-use crate::tokenizer::{Encoder, Special, TokenKind, Tokenizer};
+use crate::tokenizer::{TokenKind, Tokenizer};
 
 /// Longer tokens are left out: the trie counts the steps from a leaf to the root in 10 bits.
 const MAX_TOKEN_BYTES: usize = 1000;
@@ -29,13 +29,13 @@ pub(super) struct Vocabulary {
 impl Vocabulary {
     /// # Errors
     /// A vocabulary beyond the limits of the trie.
-    pub(super) fn new(tokenizer: Arc<Tokenizer>) -> Result<Self, TextError> {
+    pub(super) fn new(tokenizer: &Tokenizer) -> Result<Self, TextError> {
         let tokens = tokenizer.vocab();
         if tokens == 0 || tokens >= MAX_TOKENS {
             return Err(TextError::Unconstrainable);
         }
-        let mut words: Vec<Vec<u8>> = (0..).take(tokens).map(|id| word(&tokenizer, id)).collect();
-        let twins = part_twins(&tokenizer, &mut words);
+        let mut words: Vec<Vec<u8>> = (0..).take(tokens).map(|id| word(tokenizer, id)).collect();
+        let twins = part_twins(tokenizer, &mut words);
         if nodes(&words) >= MAX_NODES {
             return Err(TextError::Unconstrainable);
         }
@@ -50,7 +50,7 @@ impl Vocabulary {
             trie = trie.with_eos_tokens(&ends);
         }
         Ok(Self {
-            environment: Arc::new(Environment { tokenizer, trie }),
+            environment: Arc::new(Environment(trie)),
             twins: twins.into(),
         })
     }
@@ -119,31 +119,21 @@ fn nodes(words: &[Vec<u8>]) -> usize {
     nodes
 }
 
-struct Environment {
-    tokenizer: Arc<Tokenizer>,
-    trie: TokTrie,
-}
+struct Environment(TokTrie);
 
 impl TokenizerEnv for Environment {
     fn tok_trie(&self) -> &TokTrie {
-        &self.trie
+        &self.0
     }
 
-    /// Where a grammar leaves no choice of bytes, these are the tokens: as the tokenizer would spell them.
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
-        let mut encoder = Encoder::continuing(&self.tokenizer, Vec::new(), false);
-        for chunk in bytes.utf8_chunks() {
-            encoder.text(chunk.valid(), Special::Text);
-            for id in self.trie.greedy_tokenize(chunk.invalid()) {
-                encoder.inside(id);
-            }
-        }
-        let ids = encoder.finish();
-        if self.trie.decode_raw(&ids) == bytes {
-            ids
-        } else {
-            // Characters that the vocabulary lacks, or a blank that belongs to a beginning.
-            self.trie.greedy_tokenize(bytes)
-        }
+        self.0.greedy_tokenize(bytes)
+    }
+
+    /// Where a grammar leaves no choice of bytes, the engine would force the tokens of all of them, if it were told how the
+    /// tokenizer spells them. It looks for their end first: a million of them, which takes a grammar a line to demand, would
+    /// keep every other answer waiting for seconds. So the model chooses the spelling, as it does everywhere else.
+    fn tokenize_is_canonical(&self) -> bool {
+        false
     }
 }
