@@ -33,7 +33,8 @@ def reduce(value, key=None):
 def shape(value):
     """What tells two requests apart: kinds and keys, not texts."""
     if isinstance(value, list):
-        return sorted({json.dumps(shape(item), sort_keys=True) for item in value})
+        # The number of items tells one turn of a session from the next.
+        return [len(value), *sorted({json.dumps(shape(item), sort_keys=True) for item in value})]
     if isinstance(value, dict):
         return {k: (v if k in ("type", "role") else shape(v)) for k, v in value.items()}
     return type(value).__name__

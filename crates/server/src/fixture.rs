@@ -24,7 +24,9 @@ const END: u32 = 257;
 
 const TEMPLATE: &str = "\
     {%- if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool.function.name }}\n{% endfor %}<|im_end|>\n{% endif -%}\
-    {%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor -%}\
+    {%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}\
+    {%- for call in message.tool_calls or [] %}({{ call.function.name }} {{ call.function.arguments | tojson }}){% endfor -%}\
+    <|im_end|>\n{% endfor -%}\
     {%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}\
     {%- if enable_thinking is defined and not enable_thinking %}no thoughts\n{% endif -%}";
 

@@ -240,9 +240,9 @@ impl<'a> Reader<'a> {
                 }
                 Ok(Some(texts.join("\n")))
             }
-            media @ ("image" | "document" | "audio" | "video" | "file") => {
-                Err(kind.error(format!("`{media}` is not supported; this model reads text")))
-            }
+            media @ ("image" | "document" | "audio" | "video" | "file") => Err(kind.error(
+                format!("{media} input is not supported; this model reads text"),
+            )),
             // What nobody here knows is not for this model.
             _ => Ok(None),
         }

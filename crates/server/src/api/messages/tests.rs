@@ -339,7 +339,7 @@ async fn refusals_have_the_envelope() {
             json!({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}),
             400,
             "invalid_request_error",
-            "`messages[0].content[0].type`: `image` is not supported",
+            "`messages[0].content[0].type`: image input is not supported",
         ),
         (
             json!({"messages": [{"role": "critic", "content": "x"}]}),

@@ -217,7 +217,8 @@ fn part_text<'a>(part: &Field<'a>) -> Result<Option<&'a str>, ApiError> {
         | "input_audio"
         | "input_video"
         | "computer_screenshot") => {
-            let why = format!("`{media}` is not supported; this model reads text");
+            let media = media.strip_prefix("input_").unwrap_or(media);
+            let why = format!("{media} input is not supported; this model reads text");
             return Err(kind.error(why));
         }
         _ => return Ok(None),

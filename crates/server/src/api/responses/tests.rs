@@ -382,7 +382,7 @@ async fn refusals_have_the_envelope() {
             json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}]}),
             400,
             Value::Null,
-            "`input[0].content[0].type`: `input_image` is not supported",
+            "`input[0].content[0].type`: image input is not supported",
         ),
         (
             json!({"input": [{"type": "item_reference", "id": "msg_x"}]}),

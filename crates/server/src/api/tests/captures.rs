@@ -98,3 +98,73 @@ async fn every_recorded_request_is_answered() {
         refused.join("\n")
     );
 }
+
+/// Sessions of agents, each of which only ever adds to its conversation.
+const SESSIONS: [&str; 14] = [
+    "claude-code-2.1.332_messages",
+    "claude-code-2.1.332_toolsearch",
+    "codex-0.171.0_responses",
+    "codex-0.171.0_responses_custom-tool-call",
+    "codex-0.171.0_responses_known-slug-gpt-5.5",
+    "codex-0.171.0_responses_summary_encrypted",
+    "opencode-1.18.33_anthropic",
+    "opencode-1.18.33_chat",
+    "opencode-1.18.33_responses",
+    "opencode-1.18.33_responses_summary",
+    "pi-1.6.0_anthropic",
+    "pi-1.6.0_chat",
+    "pi-1.6.0_responses",
+    "pi-1.6.0_responses_summary_encrypted",
+];
+
+/// Tokens of a prompt, and how many of them were there before.
+fn prompt_tokens(reply: &Reply) -> (u64, u64) {
+    let usage = &reply.json()["usage"];
+    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
+    match count("/cache_read_input_tokens") {
+        Some(cached) => (count("/input_tokens").unwrap() + cached, cached),
+        None => (
+            count("/input_tokens").or(count("/prompt_tokens")).unwrap(),
+            count("/input_tokens_details/cached_tokens")
+                .or(count("/prompt_tokens_details/cached_tokens"))
+                .unwrap(),
+        ),
+    }
+}
+
+#[tokio::test]
+async fn every_turn_of_an_agent_computes_only_what_is_new() {
+    /// The opening of the answer, which gives way to what was answered, and what does not fill a block.
+    const SLACK: u64 = 32;
+    let mut turns = 0;
+    for session in SESSIONS {
+        let server = server();
+        let mut before = 0;
+        let has_tools = |capture: &Value| !capture["body"]["tools"].is_null();
+        let requests = captures()
+            .into_iter()
+            .filter(|capture| capture["client"] == session);
+        for capture in requests.filter(has_tools) {
+            let mut body = capture["body"].clone();
+            body["stream"] = json!(false);
+            let path = capture["path"].as_str().unwrap();
+            let limit = if path.contains("responses") {
+                "max_output_tokens"
+            } else {
+                "max_tokens"
+            };
+            body[limit] = json!(1);
+            let reply = server.post(path, &body).await;
+            assert_eq!(reply.status, 200, "{session}: {}", reply.text);
+            let (tokens, cached) = prompt_tokens(&reply);
+            assert!(tokens > before, "{session} adds nothing");
+            assert!(
+                cached + SLACK >= before,
+                "{session}: of {before} tokens {cached} were found"
+            );
+            turns += u64::from(before > 0);
+            before = tokens;
+        }
+    }
+    assert_eq!(turns, 29);
+}
