@@ -363,7 +363,7 @@ fn beginning(server: &Server, model: &str, body: &Field<'_>, sampling: &Sampling
         "temperature": sampling.temperature,
         "text": text,
         "tool_choice": echo("tool_choice", "auto".into()),
-        "tools": echo("tools", json!([])),
+        "tools": echo_tools(echo("tools", json!([]))),
         "top_logprobs": 0,
         "top_p": sampling.top_p,
         "presence_penalty": sampling.presence_penalty,
@@ -373,4 +373,19 @@ fn beginning(server: &Server, model: &str, body: &Field<'_>, sampling: &Sampling
         "user": echo("user", Value::Null),
         "metadata": echo("metadata", json!({})),
     })
+}
+
+/// Tools as they were sent; a function has all its fields, since clients read them without asking.
+fn echo_tools(mut tools: Value) -> Value {
+    for tool in tools.as_array_mut().into_iter().flatten() {
+        if let Some(tool) = tool
+            .as_object_mut()
+            .filter(|tool| tool.get("type") == Some(&json!("function")))
+        {
+            for key in ["description", "parameters", "strict"] {
+                tool.entry(key).or_insert(Value::Null);
+            }
+        }
+    }
+    tools
 }

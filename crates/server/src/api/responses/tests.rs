@@ -335,10 +335,13 @@ async fn the_requests_fields_come_back() {
     body["text"] = json!({"verbosity": "low"});
     let response = server.post(PATH, &body).await.json();
     for (key, value) in given.as_object().unwrap() {
-        if key != "reasoning" {
+        if !["reasoning", "tools"].contains(&key.as_str()) {
             assert_eq!(&response[key], value, "{key}");
         }
     }
+    let read = json!({"type": "function", "name": "read", "parameters": {"type": "object"}, "description": null, "strict": null});
+    assert_eq!(response["tools"][0], read);
+    assert_eq!(response["tools"][3], json!({"type": "web_search"}));
     assert_eq!(
         response["reasoning"],
         json!({"effort": "low", "summary": null})
