@@ -2,6 +2,7 @@
 //! that clients look for beside them (llama-server's `meta`, vLLM's `max_model_len`, the router fields `status` and
 //! `architecture`). `GET /props`: what clients of llama-server ask about the model.
 
+use andante_text::ChatTemplate;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -43,7 +44,7 @@ pub(super) async fn props(State(server): State<Server>) -> Json<Value> {
         "default_generation_settings": { "n_ctx": engine.context() },
         "total_slots": engine.max_inside(),
         "model_alias": server.config().model_name,
-        "chat_template": engine.template().map_or("", |template| template.source()),
+        "chat_template": engine.template().map_or("", ChatTemplate::source),
         "modalities": { "vision": false, "audio": false },
     }))
 }
@@ -79,7 +80,7 @@ fn model(server: &Server) -> Value {
 
 /// What the model's template knows, in Ollama's words.
 pub(super) fn capabilities(server: &Server) -> Vec<&'static str> {
-    let source = server.engine().template().map(|template| template.source());
+    let source = server.engine().template().map(ChatTemplate::source);
     let knows = |words: &[&str]| {
         source.is_some_and(|source| words.iter().any(|word| source.contains(word)))
     };

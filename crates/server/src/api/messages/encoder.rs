@@ -44,7 +44,7 @@ impl MessageEncoder {
         }
     }
 
-    fn message(&self, content: Vec<Value>, usage: Usage) -> Value {
+    fn message(&self, content: &[Value], usage: Usage) -> Value {
         json!({
             "id": self.id,
             "type": "message",
@@ -104,10 +104,10 @@ impl MessageEncoder {
 
 impl Encode for MessageEncoder {
     fn started(&mut self, _choice: usize, prompt: Usage, frames: &mut Frames) {
-        let message = self.message(Vec::new(), prompt);
+        let message = self.message(&[], prompt);
         push(
             frames,
-            json!({ "type": "message_start", "message": message }),
+            &json!({ "type": "message_start", "message": message }),
         );
     }
 
@@ -157,17 +157,17 @@ impl Encode for MessageEncoder {
         });
         push(
             frames,
-            json!({ "type": "message_delta", "delta": delta, "usage": usage }),
+            &json!({ "type": "message_delta", "delta": delta, "usage": usage }),
         );
-        push(frames, json!({ "type": "message_stop" }));
+        push(frames, &json!({ "type": "message_stop" }));
     }
 
     fn failed(&mut self, error: &ApiError, frames: &mut Frames) {
-        push(frames, Envelope::Anthropic.body(error, &self.request_id));
+        push(frames, &Envelope::Anthropic.body(error, &self.request_id));
     }
 
     fn keep_alive(&mut self, frames: &mut Frames) {
-        push(frames, json!({ "type": "ping" }));
+        push(frames, &json!({ "type": "ping" }));
     }
 
     fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize {
@@ -180,7 +180,7 @@ impl Encode for MessageEncoder {
             self.reason = choice.reason;
             content.extend(blocks.iter().map(|block| self.whole_block(block)));
         }
-        let mut message = self.message(content, totals.usage);
+        let mut message = self.message(&content, totals.usage);
         let (stop_reason, stop_sequence) = self.stop();
         message["stop_reason"] = stop_reason.into();
         message["stop_sequence"] = stop_sequence.into();
@@ -199,7 +199,7 @@ fn events(
     let delta = |frames: &mut Frames, delta: Value| {
         push(
             frames,
-            json!({ "type": "content_block_delta", "index": index, "delta": delta }),
+            &json!({ "type": "content_block_delta", "index": index, "delta": delta }),
         );
     };
     match step {
@@ -219,7 +219,7 @@ fn events(
             };
             push(
                 frames,
-                json!({ "type": "content_block_start", "index": index, "content_block": block }),
+                &json!({ "type": "content_block_start", "index": index, "content_block": block }),
             );
         }
         Step::Grew(Block::Text(_), text) => {
@@ -250,16 +250,16 @@ fn events(
             }
             push(
                 frames,
-                json!({ "type": "content_block_stop", "index": index }),
+                &json!({ "type": "content_block_stop", "index": index }),
             );
         }
     }
 }
 
 /// Adds an event under the name that is its type.
-fn push(frames: &mut Frames, event: Value) {
+fn push(frames: &mut Frames, event: &Value) {
     let name = event["type"].as_str().expect("every event has a type");
-    frames.push_named(name, &event);
+    frames.push_named(name, event);
 }
 
 /// Tokens of the prompt that were computed for this answer.

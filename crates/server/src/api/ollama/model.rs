@@ -1,5 +1,6 @@
 //! What Ollama's clients ask about models before they talk to one.
 
+use andante_text::ChatTemplate;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -57,7 +58,7 @@ pub(in crate::api) async fn show(
     Ok(Json(json!({
         "modelfile": "",
         "parameters": "",
-        "template": server.engine().template().map_or("", |template| template.source()),
+        "template": server.engine().template().map_or("", ChatTemplate::source),
         "modified_at": rfc3339(server.started_at_s()),
         "details": details(&server),
         "model_info": model_info,

@@ -22,7 +22,7 @@ fn captures() -> Vec<Value> {
 fn server() -> Fixture {
     const CONTEXT: u32 = 1 << 17;
     Fixture::with(conversation().context(CONTEXT), |engine, _| {
-        engine.context = CONTEXT
+        engine.context = CONTEXT;
     })
 }
 
