@@ -64,6 +64,27 @@ const MUTANTS: &[Mutant] = &[
         test: "scheduler::tests::scenarios::f19_a_client_that_leaves_is_gone_within_a_step",
     },
     Mutant {
+        what: "the salt of keys",
+        file: "prefix.rs",
+        from: "0x9e37_79b9_7f4a_7c15 ^ salt",
+        to: "0x9e37_79b9_7f4a_7c15 ^ (salt & 0)",
+        test: "scheduler::tests::sharing::what_is_salted_is_found_under_the_same_salt_only",
+    },
+    Mutant {
+        what: "a last block that is written on is nobody else's",
+        file: "blocks.rs",
+        from: "        self.hold(block);\n        self.index.remove(block);\n",
+        to: "        self.hold(block);\n",
+        test: "scheduler::tests::random::any_log_keeps_the_invariants",
+    },
+    Mutant {
+        what: "only whole blocks are saved",
+        file: "blocks.rs",
+        from: "if !unsaved.saved[block as usize] && self.index.is_full(block) {",
+        to: "if !unsaved.saved[block as usize] && self.index.contains(block) {",
+        test: "scheduler::tests::random::any_log_keeps_the_invariants",
+    },
+    Mutant {
         what: "the clamp of credit where steps mix",
         file: "policy.rs",
         from: "self.credit = self.credit.saturating_sub(cost).clamp(-stall, stall);",

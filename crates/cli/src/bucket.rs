@@ -45,6 +45,8 @@ struct State {
 impl Bucket {
     /// The bucket and prefix of `s3://bucket/prefix`; who may use it, and where it is, say the variables `AWS_*`.
     pub(crate) fn open(url: &str) -> Result<Self> {
+        // One implementation of TLS in the whole program; that there is one already is as good.
+        _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let client = ClientOptions::new()
             .with_timeout(TIMEOUT)
             .with_connect_timeout(TIMEOUT / 2);

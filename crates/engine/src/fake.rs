@@ -477,7 +477,7 @@ impl Store for FakeStore {
         };
         let fill = span.blocks.iter().enumerate().map(content).collect();
         self.begin(span.blocks.len(), fill, self.loads_stick);
-        self.poll(model)
+        self.poll(model, usize::MAX)
     }
 
     fn save(&mut self, spans: &[Span<'_>], _model: &dyn Model) -> Transfer {
@@ -512,7 +512,7 @@ impl Store for FakeStore {
         self.advance()
     }
 
-    fn poll(&mut self, _model: &mut dyn Model) -> Transfer {
+    fn poll(&mut self, _model: &mut dyn Model, _most_bytes: usize) -> Transfer {
         self.advance()
     }
 

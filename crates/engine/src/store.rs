@@ -49,8 +49,8 @@ pub trait Store: Send {
     /// Copies blocks out of the model's memory before it returns; what it does with the copy may take longer.
     fn save(&mut self, spans: &[Span<'_>], model: &dyn Model) -> Transfer;
 
-    /// What has become of the transfer that was pending.
-    fn poll(&mut self, model: &mut dyn Model) -> Transfer;
+    /// What has become of the transfer that was pending. Copies about `most_bytes` at most.
+    fn poll(&mut self, model: &mut dyn Model, most_bytes: usize) -> Transfer;
 
     /// Gives the pending transfer up. When this returns, the store touches none of its blocks any more.
     fn abandon(&mut self);
@@ -108,6 +108,10 @@ impl Transfer {
 
 /// How long a store may be late before its transfer is given up, in µs.
 pub(crate) const LATE_US: u64 = 5_000_000;
+/// Most bytes that a load copies into memory at once: a part of its step, or between two steps.
+pub(crate) const COPY_BYTES: usize = 32 << 20;
+/// As much between two steps while answers run, which no step's budget counts: two milliseconds or so.
+const BUSY_BYTES: usize = 8 << 20;
 /// How often a late store is asked while there is nothing else to do, in µs.
 pub(crate) const POLL_US: u64 = 1000;
 
@@ -228,7 +232,9 @@ impl Stores {
             return;
         };
         let before_us = clock.now_us();
-        let transfer = self.store.poll(model);
+        let busy = scheduler.stats().active > 0;
+        let most_bytes = if busy { BUSY_BYTES } else { COPY_BYTES };
+        let transfer = self.store.poll(model, most_bytes);
         let now_us = clock.now_us();
         late.spent_us += now_us.saturating_sub(before_us);
         let late = *late;

@@ -17,15 +17,13 @@ use self::writer::{Staged, WriteJob};
 use super::key::ObjectName;
 use super::objects::{Held, Objects};
 use super::state::{Shared, StoreConfig, StoreStats};
-use super::{Span, Store, Transfer};
+use super::{COPY_BYTES, Span, Store, Transfer};
 use crate::spellings::Spellings;
 
 /// So much may be copied and not yet written before saving is held up.
 const STAGED_BYTES: usize = 64 << 20;
 /// While a load waits, saving is not held up before this.
 const MOST_STAGED_BYTES: usize = 256 << 20;
-/// Most bytes that are copied into memory between two steps.
-const COPY_BYTES: usize = 32 << 20;
 
 /// A [`Store`] of immutable objects.
 pub struct DiskStore {
@@ -163,7 +161,7 @@ impl Store for DiskStore {
             done: 0,
             beside_us: 0,
         });
-        self.poll(model)
+        self.poll(model, COPY_BYTES)
     }
 
     fn save(&mut self, spans: &[Span<'_>], model: &dyn Model) -> Transfer {
@@ -200,7 +198,7 @@ impl Store for DiskStore {
         self.settle_save(asked)
     }
 
-    fn poll(&mut self, model: &mut dyn Model) -> Transfer {
+    fn poll(&mut self, model: &mut dyn Model, most_bytes: usize) -> Transfer {
         let Some(Pending::Load {
             results,
             blocks,
@@ -222,7 +220,7 @@ impl Store for DiskStore {
                     *beside_us += loaded.beside_us;
                     copied += loaded.kv.len();
                     self.shared.give_back(loaded.kv);
-                    if copied >= COPY_BYTES && (*done as usize) < blocks.len() {
+                    if copied >= most_bytes && (*done as usize) < blocks.len() {
                         return Transfer::Pending;
                     }
                 }

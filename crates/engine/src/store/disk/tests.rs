@@ -339,7 +339,7 @@ impl Rig {
                 return blocks;
             }
             std::thread::sleep(Duration::from_micros(50));
-            transfer = self.store.poll(&mut *self.model);
+            transfer = self.store.poll(&mut *self.model, COPY_BYTES);
         }
     }
 
@@ -765,9 +765,15 @@ fn saving_is_held_up_by_a_slow_disk_unless_a_load_waits() {
         blocks: &[0],
     };
     assert_eq!(rig.store.save(&[span], &*rig.model), Transfer::Pending);
-    assert_eq!(rig.store.poll(&mut *rig.model), Transfer::Pending);
+    assert_eq!(
+        rig.store.poll(&mut *rig.model, COPY_BYTES),
+        Transfer::Pending
+    );
     assert!(rig.store.lookup(0, &tokens(1, 1)) > 0);
-    assert_eq!(rig.store.poll(&mut *rig.model), Transfer::done(1));
+    assert_eq!(
+        rig.store.poll(&mut *rig.model, COPY_BYTES),
+        Transfer::done(1)
+    );
     rig.store.shared.state().staged.clear();
     drop(held);
     rig.settle();
