@@ -111,7 +111,6 @@ proptest! {
             });
             prompt.extend(&request.own);
             let known_blocks = (1..=(prompt.len() - 1) / 4).take_while(|k| known.contains(&prompt[..4 * k])).count();
-            let (tokens, found) = serve(&mut roomy, id, &prompt, request.answer, request.cache);
             let ends = (1..4).rev().map(|count| 4 * known_blocks + count);
             let mut ends = ends.filter(|&end| end <= prompt.len() && 4 * known_blocks + 1 < prompt.len());
             let tail = ends.find(|&end| tails.contains(&prompt[..end]));
@@ -121,16 +120,10 @@ proptest! {
                 (true, None) => 4 * known_blocks as u32,
             };
             let (tokens, found) = serve(&mut roomy, id, &prompt, request.answer, request.cache);
-            let tail = (1..4).rev().map(|count| 4 * known_blocks + count);
-            let tail = tail.filter(|&end| end < prompt.len()).find(|&end| tails.contains(&prompt[..end]));
-            let expected = match (request.cache, tail) {
-                (false, _) => 0,
-                (true, Some(end)) => end as u32,
-                (true, None) => 4 * known_blocks as u32,
-            };
             prop_assert_eq!(found, expected);
             let (same, found) = serve(&mut tight, id, &prompt, request.answer, request.cache);
-            prop_assert!(found <= expected);
+            // Where it has forgotten what goes on from a last block, it may still have that.
+            prop_assert!(found < 4 * (known_blocks as u32 + 1));
             prop_assert_eq!(&same, &tokens);
             tight.check_blocks();
             if request.cache {
