@@ -20,7 +20,7 @@ use crate::api::{self, ResponseStore};
 use crate::caller::Caller;
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
-use crate::keys;
+use crate::keys::{self, ApiKey};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -198,12 +198,17 @@ async fn surround(State(server): State<Server>, mut request: Request, next: Next
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let envelope = Envelope::of(&path, request.headers());
+    let caller = Caller::of(request.headers());
     let mut response = next.run(request).await;
     if let Some(Refusal(error)) = response.extensions_mut().remove() {
         let id = id.to_str().unwrap_or_default();
         let written = error.response(envelope, id);
         let status = written.status().as_u16();
-        tracing::info!(id, %method, ?path, status, reason = ?error.to_string(), "refused");
+        let key = caller
+            .key()
+            .and_then(|key| keys::find(&server.config().api_keys, key));
+        let key = key.map_or("", ApiKey::name);
+        tracing::info!(id, %method, ?path, status, key, reason = ?error.to_string(), "refused");
         // Headers of the first response stay: CORS, the methods allowed.
         let (parts, body) = written.into_parts();
         *response.status_mut() = parts.status;

@@ -75,6 +75,24 @@ async fn unknown_routes_and_methods_have_the_envelope() {
 }
 
 #[tokio::test]
+async fn a_request_keeps_the_id_that_it_came_with() {
+    let server = Fixture::new();
+    let with_id = |id: &str| {
+        let request = Request::get("/v1/nothing").header("x-request-id", id);
+        request.body(Body::empty()).unwrap()
+    };
+    let reply = server.call(with_id("trace-7")).await;
+    assert_eq!(reply.headers["x-request-id"], "trace-7");
+    for unfit in ["", "two words", &"x".repeat(200)] {
+        let reply = server.call(with_id(unfit)).await;
+        let id = reply.headers["x-request-id"].to_str().unwrap();
+        assert!(id.starts_with("req_"), "{id}");
+    }
+    let first = server.get("/health").await.headers["x-request-id"].clone();
+    assert_ne!(first, server.get("/health").await.headers["x-request-id"]);
+}
+
+#[tokio::test]
 async fn the_paths_answer_without_v1_and_whatever_the_content_type() {
     let server = Fixture::new();
     let body = json!({"messages": user("hi"), "max_tokens": 1}).to_string();
