@@ -11,6 +11,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use andante_text::Dialect;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
@@ -170,6 +172,9 @@ pub(crate) struct EngineArgs {
     /// Requests that may wait; more are refused
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_queue: u32,
+    /// How the model writes tool calls and reasoning [default: what its chat template says]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Dialect::names()))]
+    pub(crate) dialect: Option<String>,
 }
 
 /// How a step is made up.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TextStack};
 use andante_gguf::GgufFile;
-use andante_text::{ChatTemplate, Tokenizer};
+use andante_text::{ChatTemplate, Dialect, Tokenizer};
 use anyhow::{Context, Result};
 
 use crate::args::{EngineArgs, MaxStall, ModelArgs};
@@ -39,7 +39,9 @@ pub(crate) fn start(
     place: Option<Place>,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Result<Session> {
-    let (loaded, text) = backend::load_beside(model, Precision::Fast, text_stack)?;
+    let dialect = engine.dialect.as_deref();
+    let (loaded, text) =
+        backend::load_beside(model, Precision::Fast, |file| text_stack(file, dialect))?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
     let layout = loaded.model.kv_layout();
@@ -56,16 +58,18 @@ pub(crate) fn start(
     })
 }
 
-fn text_stack(file: &GgufFile) -> Result<TextStack> {
+fn text_stack(file: &GgufFile, dialect: Option<&str>) -> Result<TextStack> {
     let metadata = file.metadata();
     let tokenizer =
         Tokenizer::from_metadata(metadata).context("cannot use the file's tokenizer")?;
     let template = ChatTemplate::from_metadata(metadata, &tokenizer)
         .context("cannot use the file's chat template")?;
-    Ok(TextStack {
-        tokenizer: Arc::new(tokenizer),
-        template: template.map(Arc::new),
-    })
+    let mut text = TextStack::new(tokenizer, template);
+    if let Some(name) = dialect {
+        let dialect = Dialect::named(name, &text.tokenizer).context("an unknown dialect")?;
+        text.dialect = Arc::new(dialect);
+    }
+    Ok(text)
 }
 
 fn config(args: &EngineArgs, trained: u32) -> EngineConfig {

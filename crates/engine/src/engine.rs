@@ -403,7 +403,7 @@ impl Engine {
             Said::Ended(end) => {
                 let generation = self.generations.remove(&id).expect("it was found above");
                 match end {
-                    Ok(reason) => generation.finish(reason, now_us),
+                    Ok(reason) => generation.finish(reason, &self.shared.text.tokenizer, now_us),
                     Err(failure) => generation.fail(failure),
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use andante_sched::Outcome;
-use andante_text::{OutputStream, Part, Tokenizer};
+use andante_text::{Opening, Output, OutputStream, Part, Tokenizer, Turn};
 
 use crate::config::EngineConfig;
 use crate::constraints::{Guide, Masks, failure};
@@ -11,10 +11,14 @@ use crate::error::Failure;
 use crate::event::{
     Delta, Event, EventSink, FinishReason, Pushed, Timings, TokenLogprob, TokenText, Usage,
 };
+use crate::handle::Shared;
 use crate::mailbox::Submission;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch, Unusable};
+use crate::seal;
 use crate::spellings::{Spellings, Spelt};
 use crate::status::Status;
+use crate::thinking::Thinking;
+use crate::turns::Turns;
 
 /// What a generation has said at the end of a step.
 #[derive(Debug)]
@@ -55,11 +59,14 @@ pub(crate) struct Generation {
     /// Follows the form that was asked for.
     guide: Option<Guide>,
     output: OutputStream,
+    thinking: Thinking,
     stop: Vec<String>,
     max_new: u32,
     /// Its tokens, for later prompts that begin with the same words, if it is to be remembered.
     spelt: Option<Spelt>,
     spellings: Arc<Spellings>,
+    /// Where the answer is kept for later prompts, how it is read, and what has been read of it.
+    record: Option<Record>,
     usage: Usage,
     submitted_us: u64,
     /// When it got a slot and memory.
@@ -81,12 +88,20 @@ pub(crate) struct Generation {
     sink: EventSink,
 }
 
+/// What is needed to keep an answer as it was sampled.
+#[derive(Debug)]
+struct Record {
+    turns: Arc<Turns>,
+    opening: Opening,
+    parts: Vec<Part>,
+}
+
 impl Generation {
     /// `masks` are for a request with a constraint: its first mask is found out while it waits and its prompt is computed.
     pub(crate) fn new(
         submission: Submission,
         ends: &[u32],
-        spellings: &Arc<Spellings>,
+        shared: &Shared,
         masks: impl FnOnce() -> Masks,
     ) -> Self {
         let Submission {
@@ -95,6 +110,16 @@ impl Generation {
             sink,
             submitted_us,
         } = submission;
+        let output = OutputStream::new(request.sampling.stop.clone());
+        let (output, thinking) = match &request.opening {
+            Some(opening) => {
+                let thinking = Thinking::new(request.sampling.reasoning_budget, opening.dialect());
+                (output.with_parser(opening.parser()), thinking)
+            }
+            None => (output, Thinking::default()),
+        };
+        let opening = request.opening.clone();
+        let record = opening.filter(|_| request.sampling.cache_prompt);
         Self {
             id,
             sampler: Sampler::new(&request, ends),
@@ -102,14 +127,20 @@ impl Generation {
                 .constraint
                 .as_ref()
                 .map(|start| Guide::new(Arc::clone(start), &masks())),
-            output: OutputStream::new(request.sampling.stop.clone()),
+            output,
+            thinking,
             max_new: request.max_new,
             spelt: request.sampling.cache_prompt.then(|| Spelt {
                 salt: request.salt,
                 prompt: Arc::clone(&request.prompt),
                 answer: Vec::new(),
             }),
-            spellings: Arc::clone(spellings),
+            spellings: Arc::clone(&shared.spellings),
+            record: record.map(|opening| Record {
+                turns: Arc::clone(&shared.turns),
+                opening,
+                parts: Vec::new(),
+            }),
             usage: Usage {
                 prompt_tokens: request.prompt_tokens(),
                 ..Usage::default()
@@ -172,7 +203,7 @@ impl Generation {
         }
     }
 
-    /// Chooses the next token from `row`, `[vocab]` logits, and turns it into text.
+    /// Chooses the next token from `row`, `[vocab]` logits, and turns it into parts of the answer.
     pub(crate) fn advance(
         &mut self,
         row: &[f32],
@@ -195,20 +226,8 @@ impl Generation {
         }
         self.logprobs
             .extend(logprobs.map(|logprobs| with_bytes(token, &logprobs, tokenizer)));
-        // A control token inside an answer is not part of its text.
-        let piece = if tokenizer.is_control(token) {
-            &[]
-        } else {
-            tokenizer.piece(token)
-        };
-        let output = self.output.push(piece);
-        if !output.text.is_empty() {
-            let logprobs = std::mem::take(&mut self.logprobs);
-            self.delta = Some(Delta {
-                parts: vec![Part::Text(output.text)],
-                logprobs,
-            });
-        }
+        let output = self.read(token, tokenizer);
+        self.say(output.parts);
         if let Some(stop) = output.stopped {
             // Tokens that lie within the stop string alone are no part of the answer.
             self.logprobs.clear();
@@ -225,17 +244,65 @@ impl Generation {
         Outcome::Token(token)
     }
 
-    /// Chooses a token that the form allows, and asks for those that may follow. Also whether the answer is complete, since
-    /// nothing may.
+    /// The next token: sampled, or one that closes the reasoning. Also whether the answer is complete with it, since its form
+    /// allows no more.
     fn choose(
         &mut self,
         row: &[f32],
         tokenizer: &Tokenizer,
         scratch: &mut Scratch,
     ) -> Result<(Sampled, bool), Failure> {
+        let forced = |token| Sampled {
+            token,
+            logprobs: None,
+        };
+        if let Some(token) = self.thinking.forced() {
+            return Ok((forced(token), false));
+        }
+        // Only text for the user has a form.
+        if self.guide.is_some() && self.output.takes_text() {
+            return self.choose_guided(row, tokenizer, scratch);
+        }
+        let sampled = if self.thinking.owes_text() {
+            // The sampler takes finite logits only.
+            let mut row = row.to_vec();
+            let ids = 0..u32::try_from(row.len()).expect("ids are 32 bits wide");
+            for (logit, id) in row.iter_mut().zip(ids) {
+                if tokenizer.is_end(id) {
+                    *logit = f32::MIN / 2.0;
+                }
+            }
+            self.sampler.sample(&row, None, scratch)
+        } else {
+            self.sampler.sample(row, None, scratch)
+        };
+        let sampled = sampled.map_err(|_| Failure::NonFiniteLogits)?;
+        if tokenizer.is_end(sampled.token)
+            && self.output.is_reasoning()
+            && let Some(token) = self.thinking.ended()
+        {
+            return Ok((forced(token), false));
+        }
+        Ok((sampled, false))
+    }
+
+    /// Chooses a token that the form allows, and asks for those that may follow.
+    fn choose_guided(
+        &mut self,
+        row: &[f32],
+        tokenizer: &Tokenizer,
+        scratch: &mut Scratch,
+    ) -> Result<(Sampled, bool), Failure> {
+        if let Some(open) = self.thinking.take_chance() {
+            // Before it says anything the model may begin to think, which the form does not tell.
+            let free = self.sampler.sample(row, None, scratch);
+            let free = free.map_err(|_| Failure::NonFiniteLogits)?;
+            if free.token == open {
+                return Ok((free, false));
+            }
+        }
         let Some(guide) = &mut self.guide else {
-            let sampled = self.sampler.sample(row, None, scratch);
-            return Ok((sampled.map_err(|_| Failure::NonFiniteLogits)?, false));
+            return Err(Failure::DeadEnd);
         };
         let mut matcher = guide.next()?;
         let sampled = self.sampler.sample(row, Some(matcher.mask()), scratch);
@@ -256,14 +323,46 @@ impl Generation {
         Ok((sampled, complete))
     }
 
+    /// Reads a token of the answer.
+    fn read(&mut self, token: u32, tokenizer: &Tokenizer) -> Output {
+        let was_reasoning = self.output.is_reasoning();
+        let output = if tokenizer.is_control(token) {
+            self.output.push_control(token)
+        } else {
+            self.output.push(tokenizer.piece(token))
+        };
+        let is_reasoning = self.output.is_reasoning();
+        self.usage.reasoning_tokens += u32::from(was_reasoning || is_reasoning);
+        if is_reasoning && self.output.is_between_characters() {
+            self.thinking.check_budget(self.usage.reasoning_tokens);
+        }
+        output
+    }
+
+    /// Adds to what this step has to say.
+    fn say(&mut self, parts: Vec<Part>) {
+        if parts.is_empty() {
+            return;
+        }
+        let delta = self.delta.get_or_insert_default();
+        for mut part in parts {
+            if let Part::Call { id, .. } = &mut part {
+                *id = call_id();
+            }
+            if let Some(record) = &mut self.record {
+                part.clone().append_to(&mut record.parts);
+            }
+            part.append_to(&mut delta.parts);
+        }
+        delta.logprobs.append(&mut self.logprobs);
+    }
+
     /// Releases what was held back.
     fn close(&mut self, reason: FinishReason) -> Outcome {
-        let text = self.output.finish();
-        if !text.is_empty() || !self.logprobs.is_empty() {
+        let rest = self.output.finish();
+        self.say(rest);
+        if !self.logprobs.is_empty() {
             let delta = self.delta.get_or_insert_default();
-            if !text.is_empty() {
-                Part::Text(text).append_to(&mut delta.parts);
-            }
             delta.logprobs.append(&mut self.logprobs);
         }
         self.end = Some(Ok(reason));
@@ -338,13 +437,17 @@ impl Generation {
     }
 
     /// Ends it with an answer.
-    pub(crate) fn finish(self, reason: FinishReason, now_us: u64) {
+    pub(crate) fn finish(mut self, reason: FinishReason, tokenizer: &Tokenizer, now_us: u64) {
         let started_us = self.started_us.unwrap_or(now_us);
         let timings = Timings {
             queued_us: started_us.saturating_sub(self.submitted_us),
             prefill_us: self.first_token_us.saturating_sub(started_us),
             decode_us: now_us.saturating_sub(self.first_token_us),
         };
+        // What a stop string cut off was said, but not to the client.
+        if !matches!(reason, FinishReason::Stop { sequence: Some(_) }) {
+            self.keep(tokenizer);
+        }
         let usage = self.usage;
         let ending = match &reason {
             FinishReason::Stop { sequence: None } => "end of answer",
@@ -367,6 +470,17 @@ impl Generation {
             timings,
         };
         self.conclude(end);
+    }
+
+    /// Keeps the answer for prompts that repeat it, before the client can ask again.
+    fn keep(&mut self, tokenizer: &Tokenizer) {
+        let (Some(record), Some(spelt)) = (self.record.take(), &self.spelt) else {
+            return;
+        };
+        let turn = Turn::new(&record.opening, &spelt.answer, tokenizer, &record.parts);
+        if let Some(turn) = turn {
+            record.turns.note(spelt.salt, turn);
+        }
     }
 
     /// Ends it without an answer.
@@ -402,6 +516,13 @@ impl Generation {
             self.spellings.note(spelt);
         }
     }
+}
+
+/// An id that nobody can guess: whoever knows it was given it with the answer.
+fn call_id() -> String {
+    let random = seal::random::<12>();
+    let digits = random.iter().map(|byte| format!("{byte:02x}"));
+    format!("call_{}", digits.collect::<String>())
 }
 
 fn with_bytes(token: u32, logprobs: &Logprobs, tokenizer: &Tokenizer) -> TokenLogprob {

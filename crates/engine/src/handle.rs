@@ -1,12 +1,15 @@
 //! The engine from outside: prepare a request on the caller's thread, submit it, watch the engine.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use andante_model::ModelInfo;
 use andante_sched::{Priority, Scheduler};
-use andante_text::{ChatRequest, ChatTemplate, Prompt, Tokenizer};
+use andante_text::{
+    ChatRequest, ChatTemplate, Dialect, Opening, Prompt, Tokenizer, ToolChoice, replay,
+};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
@@ -21,6 +24,7 @@ use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
 use crate::status::Status;
 use crate::tenant::{self, Tenant};
+use crate::turns::Turns;
 
 /// A way to one engine; clones lead to the same one. The engine ends when the last handle and the last stream are gone.
 #[derive(Clone)]
@@ -60,10 +64,10 @@ impl EngineHandle {
         chat: &ChatRequest,
         sampling: Sampling,
     ) -> Result<Request, RequestError> {
-        let text = &self.shared.text;
-        let template = text.template.as_ref().ok_or(RequestError::NoTemplate)?;
-        let prompt = template.render(chat)?;
-        self.prepare(self.encode(&prompt, &sampling), sampling)
+        let (prompt, opening) = self.render_under(chat, self.salt_of(&sampling))?;
+        let mut request = self.prepare(self.encode(&prompt, &sampling), sampling)?;
+        request.opening = Some(opening);
+        Ok(request)
     }
 
     /// Tokenises a text, or takes tokens as they are, and checks the request, on the caller's thread. A text begins with
@@ -88,13 +92,38 @@ impl EngineHandle {
         self.prepare(tokens, sampling)
     }
 
-    /// A conversation as the chat template writes it.
+    /// A conversation as the chat template writes it. Tools that must not be called are left out.
     ///
     /// # Errors
     /// [`RequestError`]: no template, a template that fails.
     pub fn render(&self, chat: &ChatRequest) -> Result<Prompt, RequestError> {
-        let template = self.shared.text.template.as_ref();
-        Ok(template.ok_or(RequestError::NoTemplate)?.render(chat)?)
+        Ok(self.render_under(chat, self.salt)?.0)
+    }
+
+    /// The prompt, what was sampled before in its place, and what it says of its answer.
+    fn render_under(
+        &self,
+        chat: &ChatRequest,
+        salt: u64,
+    ) -> Result<(Prompt, Opening), RequestError> {
+        let text = &self.shared.text;
+        let template = text.template.as_ref().ok_or(RequestError::NoTemplate)?;
+        let mut chat = Cow::Borrowed(chat);
+        if chat.tool_choice == ToolChoice::None && !chat.tools.is_empty() {
+            chat.to_mut().tools.clear();
+        }
+        let turns = if self.shared.turns.is_empty() {
+            Vec::new()
+        } else {
+            self.shared.turns.find(salt, chat.to_mut())
+        };
+        let prompt = template.render(&chat)?;
+        let opening = text.dialect.opening(&chat.tools, &prompt);
+        if turns.is_empty() {
+            return Ok((prompt, opening));
+        }
+        let prompt = replay(prompt, &turns, &opening, &text.tokenizer);
+        Ok((prompt, opening))
     }
 
     /// The tokens of a conversation, whether they fit the context or not.
@@ -162,6 +191,7 @@ impl EngineHandle {
             tenant: Tenant::default(),
             priority: Priority::default(),
             salt,
+            opening: None,
         })
     }
 
@@ -235,6 +265,12 @@ impl EngineHandle {
         self.shared.context
     }
 
+    /// How the model writes tool calls and reasoning.
+    #[must_use]
+    pub fn dialect(&self) -> &Dialect {
+        &self.shared.text.dialect
+    }
+
     /// The model's tokenizer.
     #[must_use]
     pub fn tokenizer(&self) -> &Tokenizer {
@@ -277,6 +313,23 @@ pub struct TextStack {
     pub tokenizer: Arc<Tokenizer>,
     /// The model's chat template, if it has one.
     pub template: Option<Arc<ChatTemplate>>,
+    /// How it writes tool calls and reasoning.
+    pub dialect: Arc<Dialect>,
+}
+
+impl TextStack {
+    /// With the dialect that template and vocabulary point to.
+    #[must_use]
+    pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> Self {
+        let source = template
+            .as_ref()
+            .map(|template| [template.source(), template.tool_use_source()].concat());
+        Self {
+            dialect: Arc::new(Dialect::of_model(source.as_deref(), &tokenizer)),
+            tokenizer: Arc::new(tokenizer),
+            template: template.map(Arc::new),
+        }
+    }
 }
 
 /// Whether the engine works.
@@ -304,6 +357,7 @@ pub(crate) struct Shared {
     pub(crate) info: ModelInfo,
     pub(crate) text: TextStack,
     pub(crate) spellings: Arc<Spellings>,
+    pub(crate) turns: Arc<Turns>,
     seal: Seal,
     constraints: Constraints,
     context: u32,
@@ -333,6 +387,7 @@ impl Shared {
             constraints: Constraints::new(Arc::clone(&text.tokenizer)),
             text,
             spellings: Arc::default(),
+            turns: Arc::default(),
             seal: Seal::new(&config.secret.unwrap_or_else(seal::random)),
             context,
             places: Places::new(config.max_inside()),

@@ -29,6 +29,8 @@ mod status;
 mod store;
 mod sync;
 mod tenant;
+mod thinking;
+mod turns;
 
 pub use andante_model::ModelInfo;
 pub use andante_sched::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use andante_sched::Priority;
-use andante_text::Matcher;
+use andante_text::{Matcher, Opening};
 
 use crate::sampling::Sampling;
 use crate::tenant::Tenant;
@@ -22,6 +22,8 @@ pub struct Request {
     pub(crate) priority: Priority,
     /// Its prefix is shared only with requests of the same salt.
     pub(crate) salt: u64,
+    /// How its answer is to be read, if it answers a conversation.
+    pub(crate) opening: Option<Opening>,
 }
 
 impl Request {

@@ -41,6 +41,8 @@ pub struct Sampling {
     pub logprobs: Option<u8>,
     /// Look for the prompt's prefix in the cache.
     pub cache_prompt: bool,
+    /// The most tokens of reasoning in an answer to a conversation. Then the reasoning is closed, and the answer follows.
+    pub reasoning_budget: Option<u32>,
     /// Share the prompt's prefix only with requests that name the same salt.
     pub cache_salt: Option<String>,
 }
@@ -75,6 +77,7 @@ impl Default for Sampling {
             constraint: None,
             logprobs: None,
             cache_prompt: true,
+            reasoning_budget: None,
             cache_salt: None,
         }
     }

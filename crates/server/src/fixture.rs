@@ -220,10 +220,7 @@ fn text() -> TextStack {
     let file = GgufFile::from_bytes(vocabulary().finish()).expect("a well-formed file");
     let tokenizer = Tokenizer::from_metadata(file.metadata()).expect("a vocabulary");
     let template = ChatTemplate::from_metadata(file.metadata(), &tokenizer).expect("a template");
-    TextStack {
-        tokenizer: Arc::new(tokenizer),
-        template: template.map(Arc::new),
-    }
+    TextStack::new(tokenizer, template)
 }
 
 /// Byte-level BPE without merges: every byte is a token of its own, and its id.

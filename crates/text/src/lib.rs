@@ -11,6 +11,7 @@ mod error;
 mod output;
 mod part;
 mod prompt;
+mod replay;
 mod template;
 #[cfg(test)]
 mod test_vocab;
@@ -18,10 +19,11 @@ mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall, ToolChoice};
 pub use constraint::{Constraint, ConstraintCompiler, Matcher};
-pub use dialect::{Dialect, Parser};
+pub use dialect::{Dialect, Opening, Parser};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
 pub use part::Part;
 pub use prompt::{Prompt, Spelling};
+pub use replay::{Turn, replay};
 pub use template::ChatTemplate;
 pub use tokenizer::{Special, Tokenizer};

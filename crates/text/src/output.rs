@@ -1,15 +1,24 @@
-//! From the bytes of tokens to text that may be shown: whole characters only, and nothing past a stop string.
+//! From the bytes of tokens to parts of an answer that may be shown: whole characters only, calls and reasoning told apart from
+//! text, and nothing past a stop string.
 //!
 //! The result depends on the bytes alone, never on how tokens cut them: a stop string ends the text at the first
 //! byte that completes one, and of two that complete at the same byte the longer wins (it began earlier).
 //! The work is proportional to the bytes pushed times the number of stop strings.
+//!
+//! Stop strings are looked for in text for the user, not in reasoning and not in calls: who asks an answer to end at a blank line
+//! does not mean that thinking ends there, nor that an argument is cut in two. (llama-server and vLLM look for them in all that is
+//! sampled, and lose calls and answers to them.)
 
 #[cfg(test)]
 mod tests;
 
-/// Turns token bytes into text deltas.
+use crate::{Parser, Part};
+
+/// Turns token bytes into parts.
 #[derive(Debug)]
 pub struct OutputStream {
+    /// Tells reasoning and calls from text; without it everything is text.
+    parser: Option<Parser>,
     stops: Vec<StopMatcher>,
     /// The beginning of a character whose rest has not arrived: at most 3 bytes.
     partial: Vec<u8>,
@@ -21,8 +30,8 @@ pub struct OutputStream {
 /// What one push releases.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Text that is final; may be empty.
-    pub text: String,
+    /// Parts that are final; may be none.
+    pub parts: Vec<Part>,
     /// Index of the stop string that ended the output. The text ends before it, later pushes give nothing.
     pub stopped: Option<usize>,
 }
@@ -38,6 +47,7 @@ impl OutputStream {
             .map(|(index, text)| StopMatcher::new(index, text.into_bytes()))
             .collect();
         Self {
+            parser: None,
             stops,
             partial: Vec::new(),
             held: String::new(),
@@ -45,12 +55,16 @@ impl OutputStream {
         }
     }
 
+    /// The same stream with calls and reasoning told apart.
+    #[must_use]
+    pub fn with_parser(mut self, parser: Parser) -> Self {
+        self.parser = Some(parser);
+        self
+    }
+
     /// Takes the bytes of one token. Invalid UTF-8 becomes U+FFFD, one for each maximal broken part, as in the
     /// WHATWG Encoding Standard and [`String::from_utf8_lossy`].
     pub fn push(&mut self, piece: &[u8]) -> Output {
-        if self.stopped.is_some() {
-            return self.output(String::new());
-        }
         self.partial.extend_from_slice(piece);
         let bytes = std::mem::take(&mut self.partial);
         let mut text = String::with_capacity(bytes.len());
@@ -65,28 +79,95 @@ impl OutputStream {
                 text.push(char::REPLACEMENT_CHARACTER);
             }
         }
-        self.scan(&text)
+        let mut output = Output::default();
+        self.read(&text, &mut output.parts);
+        output.stopped = self.stopped;
+        output
+    }
+
+    /// Takes a control token, which is no text; it may be syntax.
+    pub fn push_control(&mut self, token: u32) -> Output {
+        let mut output = Output::default();
+        self.end_character(&mut output.parts);
+        if let Some(parser) = &mut self.parser {
+            let parts = parser.push_control(token);
+            self.release(parts, &mut output.parts);
+        }
+        output.stopped = self.stopped;
+        output
     }
 
     /// Ends the stream: releases what was held back; an unfinished character becomes U+FFFD.
-    pub fn finish(&mut self) -> String {
-        if self.stopped.is_some() {
-            return String::new();
-        }
-        let mut text = String::new();
-        if !std::mem::take(&mut self.partial).is_empty() {
-            text = self.scan("\u{FFFD}").text;
+    pub fn finish(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        self.end_character(&mut parts);
+        if let Some(parser) = &mut self.parser {
+            let rest = parser.finish();
+            self.release(rest, &mut parts);
         }
         if self.stopped.is_none() {
-            text.push_str(&std::mem::take(&mut self.held));
+            self.release_held(&mut parts);
         }
-        text
+        parts
+    }
+
+    /// Whether what comes next is reasoning.
+    #[must_use]
+    pub fn is_reasoning(&self) -> bool {
+        self.parser.as_ref().is_some_and(Parser::is_reasoning)
+    }
+
+    /// Whether what comes next is text for the user.
+    #[must_use]
+    pub fn takes_text(&self) -> bool {
+        self.parser.as_ref().is_none_or(Parser::takes_text)
+    }
+
+    /// Whether no character is under way.
+    #[must_use]
+    pub fn is_between_characters(&self) -> bool {
+        self.partial.is_empty()
+    }
+
+    fn end_character(&mut self, parts: &mut Vec<Part>) {
+        if !std::mem::take(&mut self.partial).is_empty() {
+            self.read("\u{FFFD}", parts);
+        }
+    }
+
+    fn read(&mut self, text: &str, parts: &mut Vec<Part>) {
+        match &mut self.parser {
+            Some(parser) => {
+                let read = parser.push_text(text);
+                self.release(read, parts);
+            }
+            None => self.scan(text, parts),
+        }
+    }
+
+    fn release(&mut self, read: Vec<Part>, parts: &mut Vec<Part>) {
+        for part in read {
+            match part {
+                Part::Text(text) => self.scan(&text, parts),
+                other if self.stopped.is_none() => {
+                    self.release_held(parts);
+                    other.append_to(parts);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The text ends here, and with it every stop string that had begun.
+    fn release_held(&mut self, parts: &mut Vec<Part>) {
+        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
+        append(std::mem::take(&mut self.held), parts);
     }
 
     /// Runs the stop matchers over new text and releases what no stop string can claim any more.
-    fn scan(&mut self, text: &str) -> Output {
-        if self.stops.is_empty() {
-            return self.output(text.to_owned());
+    fn scan(&mut self, text: &str, parts: &mut Vec<Part>) {
+        if self.stopped.is_some() {
+            return;
         }
         let before = self.held.len();
         self.held.push_str(text);
@@ -101,20 +182,19 @@ impl OutputStream {
                 self.stopped = Some(index);
                 let mut released = std::mem::take(&mut self.held);
                 released.truncate(before + i + 1 - len);
-                return self.output(released);
+                append(released, parts);
+                return;
             }
         }
         let keep = self.stops.iter().map(|s| s.matched).max().unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - keep);
-        let released = std::mem::replace(&mut self.held, rest);
-        self.output(released)
+        append(std::mem::replace(&mut self.held, rest), parts);
     }
+}
 
-    fn output(&self, text: String) -> Output {
-        Output {
-            text,
-            stopped: self.stopped,
-        }
+fn append(text: String, parts: &mut Vec<Part>) {
+    if !text.is_empty() {
+        Part::Text(text).append_to(parts);
     }
 }
 

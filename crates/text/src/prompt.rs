@@ -49,6 +49,37 @@ impl Prompt {
         });
     }
 
+    /// Appends tokens of an answer, so that encoding gives the same text again.
+    ///
+    /// # Errors
+    /// When they are not whole characters.
+    pub(crate) fn push_tokens(
+        &mut self,
+        tokens: &[u32],
+        tokenizer: &Tokenizer,
+    ) -> Result<(), std::string::FromUtf8Error> {
+        let mut text: Vec<u8> = Vec::new();
+        // A text after a special token is encoded with a blank before it, which is not to be written twice.
+        let mut first = tokenizer.begins_with_blank()
+            && !matches!(self.segments.last(), Some(Segment::Text(_)));
+        for &token in tokens {
+            let piece = tokenizer.piece(token);
+            if tokenizer.is_control(token) {
+                self.push_text(&String::from_utf8(std::mem::take(&mut text))?);
+                self.push_control(token, &String::from_utf8_lossy(piece));
+            } else {
+                let is_special = tokenizer.is_user_defined(token);
+                let blank = first && !is_special;
+                let said = piece.strip_prefix(b" ").filter(|_| blank).unwrap_or(piece);
+                text.extend_from_slice(said);
+            }
+            let special = tokenizer.is_control(token) || tokenizer.is_user_defined(token);
+            first = special && tokenizer.begins_with_blank();
+        }
+        self.push_text(&String::from_utf8(text)?);
+        Ok(())
+    }
+
     /// What it consists of, in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         self.segments.iter().map(|segment| match segment {

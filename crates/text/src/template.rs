@@ -19,6 +19,7 @@
 //! A template's work and memory are bounded by fuel that grows with the request.
 
 mod codes;
+mod fallback;
 mod messages;
 mod python;
 mod source;
@@ -55,7 +56,8 @@ pub struct ChatTemplate {
     codes: Codes,
     bos: String,
     eos: String,
-    knows_developer: bool,
+    /// The source of the variant for requests with tools; empty where there is none.
+    tool_use: String,
 }
 
 impl ChatTemplate {
@@ -118,7 +120,7 @@ impl ChatTemplate {
             codes,
             bos,
             eos,
-            knows_developer: source.contains("developer"),
+            tool_use: tool_use.unwrap_or_default().to_owned(),
         })
     }
 
@@ -128,13 +130,33 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Renders a conversation.
+    /// The variant for requests with tools, empty where there is none.
+    #[must_use]
+    pub fn tool_use_source(&self) -> &str {
+        &self.tool_use
+    }
+
+    /// Whether it tells the model of the request's tools.
+    fn knows_tools(&self) -> bool {
+        self.source.contains("tools") || !self.tool_use.is_empty()
+    }
+
+    /// Renders a conversation. Where the template knows no tools and the request has some, the model is told of them in our
+    /// own words, and earlier calls and results become text of the form that it is asked to write (`fallback`).
     ///
     /// # Errors
     /// What the template raised, with its line, or that it used up its fuel.
     pub fn render(&self, request: &ChatRequest) -> Result<Prompt, TextError> {
+        if !request.tools.is_empty() && !self.knows_tools() {
+            return self.render_as_is(&fallback::without_tools(request));
+        }
+        self.render_as_is(request)
+    }
+
+    fn render_as_is(&self, request: &ChatRequest) -> Result<Prompt, TextError> {
         let form = |parsed_arguments| Form {
-            developer: self.knows_developer,
+            developer: self.source.contains("developer"),
+            thinking: self.source.contains("message.thinking"),
             parsed_arguments,
         };
         let first = match self.try_render(request, &request.messages, form(true)) {
@@ -172,7 +194,12 @@ impl ChatTemplate {
                 .map(|tool| template_value(&messages::user_value(tool)))
                 .collect(),
         };
-        let arguments = serde_json::Value::Object(request.template_args.clone());
+        let mut arguments = request.template_args.clone();
+        // Two names of one switch: Qwen's and GLM's, DeepSeek's and Granite's.
+        if let Some(on) = arguments.get("enable_thinking").cloned() {
+            arguments.entry("thinking").or_insert(on);
+        }
+        let arguments = serde_json::Value::Object(arguments);
         let context = context! {
             messages => template_value(&messages::to_json(messages, form)),
             tools,

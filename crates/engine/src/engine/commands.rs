@@ -70,7 +70,7 @@ impl Engine {
                 .get_or_insert_with(|| Masks::spawn(Arc::clone(clock)));
             masks.clone()
         };
-        let generation = Generation::new(submission, &self.ends, &self.shared.spellings, masks);
+        let generation = Generation::new(submission, &self.ends, &self.shared, masks);
         match refused {
             None => _ = self.generations.insert(id, generation),
             Some(failure) => {

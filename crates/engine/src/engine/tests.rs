@@ -1,5 +1,6 @@
 //! An engine on a fake model, driven step by step in virtual time: what requests get, and how everything ends.
 
+mod answers;
 mod clocks;
 mod constrained;
 mod hand_off;
@@ -62,10 +63,7 @@ pub(crate) fn text_stack() -> TextStack {
         .finish();
     let file = GgufFile::from_bytes(file).expect("a file just written");
     let tokenizer = Tokenizer::from_metadata(file.metadata()).expect("a vocabulary of bytes");
-    TextStack {
-        tokenizer: Arc::new(tokenizer),
-        template: None,
-    }
+    TextStack::new(tokenizer, None)
 }
 
 /// An engine that the test drives step by step, in virtual time.

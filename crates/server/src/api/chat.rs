@@ -1,17 +1,18 @@
 //! `POST /v1/chat/completions`. Source of the format: OpenAI's API reference, and what its clients were seen to need.
 
+pub(super) mod request;
+
 use andante_engine::{Delta, FinishReason, TokenLogprob, TokenText, Usage};
-use andante_text::{ChatRequest, ToolChoice};
+use andante_text::Part;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::sampling::{self, Delivery};
 use super::wire::{Stamp, finish_reason, finite, lossy};
-use super::{Encode, Job, message};
+use super::{Encode, Job};
 use crate::Server;
 use crate::answer::{Choice, Totals};
 use crate::config::MAX_TOP_LOGPROBS;
@@ -33,14 +34,15 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiErro
     let delivery = Delivery::decode(server, body)?;
     let mut sampling = sampling::decode(body)?;
     sampling.logprobs = logprobs(body)?;
+    sampling.reasoning_budget = request::reasoning_budget(body)?;
     let encoder = ChatEncoder {
         logprobs: sampling.logprobs.is_some(),
         include_usage: delivery.include_usage,
         stamp: Stamp::new(server, "chatcmpl-", delivery.model.clone()),
+        calls: vec![0; delivery.n],
     };
-    let request = server
-        .engine()
-        .prepare_chat(&chat_request(body)?, sampling)?;
+    let chat = request::decode(body)?;
+    let request = server.engine().prepare_chat(&chat, sampling)?;
     Ok(Job {
         requests: delivery.choices(&request).collect(),
         choices_per_prompt: delivery.n,
@@ -60,91 +62,13 @@ fn logprobs(body: &Field<'_>) -> Result<Option<u8>, ApiError> {
     Ok(wanted.then(|| u8::try_from(top_n.unwrap_or(0)).expect("the range is checked")))
 }
 
-pub(super) fn chat_request(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
-    let continued = body.get("continue_final_message");
-    if continued.bool()? == Some(true) {
-        return Err(continued.unsupported("continuing a message"));
-    }
-    refuse_audio(&body.get("modalities"))?;
-    Ok(ChatRequest {
-        messages: message::decode_all(&body.get("messages"))?,
-        tools: tools(body)?,
-        tool_choice: ToolChoice::Auto,
-        parallel_tool_calls: true,
-        template_args: template_args(body)?,
-        add_generation_prompt: body.get("add_generation_prompt").bool()?.unwrap_or(true),
-    })
-}
-
-fn refuse_audio(modalities: &Field<'_>) -> Result<(), ApiError> {
-    for modality in modalities.items()?.into_iter().flatten() {
-        match modality.string()? {
-            Some("text") | None => {}
-            Some(other) => return Err(modality.unsupported(&format!("`{other}`"))),
-        }
-    }
-    Ok(())
-}
-
-/// The tools that the template is to describe.
-pub(super) fn tools(body: &Field<'_>) -> Result<Vec<Value>, ApiError> {
-    let functions = body.get("functions");
-    if functions
-        .items()?
-        .is_some_and(|mut functions| functions.next().is_some())
-    {
-        return Err(functions.unsupported("the former name of `tools`"));
-    }
-    let choice = body.any_of(&["tool_choice", "function_call"]);
-    let mut tools = Vec::new();
-    for tool in body.get("tools").items()?.into_iter().flatten() {
-        tool.map()?;
-        let kind = tool.get("type");
-        // Tools of other kinds are offers that no model here can take up; leaving one out breaks no promise.
-        if kind.string()?.is_none_or(|kind| kind == "function") {
-            let function = tool.get("function");
-            function.map()?.ok_or_else(|| function.missing())?;
-            let name = function.get("name");
-            name.string()?.ok_or_else(|| name.missing())?;
-            tools.extend(tool.value().cloned());
-        }
-    }
-    match choice.value() {
-        None => Ok(tools),
-        Some(Value::String(choice)) if choice == "auto" => Ok(tools),
-        Some(Value::String(choice)) if choice == "none" => Ok(Vec::new()),
-        Some(Value::String(_) | Value::Object(_)) => Err(choice.unsupported("a forced tool call")),
-        Some(_) => Err(choice.wrong_type("a string or an object")),
-    }
-}
-
-/// What the chat template can read beside messages and tools.
-fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
-    let mut args = Map::new();
-    if let Some(effort) = body.get("reasoning_effort").string()? {
-        args.insert("reasoning_effort".to_owned(), effort.into());
-    }
-    let thinking = body.get("thinking");
-    thinking.map()?;
-    let thinking = match thinking.get("type").string()? {
-        Some("enabled") => Some(true),
-        Some("disabled") => Some(false),
-        _ => None,
-    };
-    if let Some(on) = body.get("enable_thinking").bool()?.or(thinking) {
-        args.insert("enable_thinking".to_owned(), on.into());
-    }
-    if let Some(given) = body.get("chat_template_kwargs").map()? {
-        args.extend(given.clone());
-    }
-    Ok(args)
-}
-
 /// Writes chat completions and their chunks.
 pub(super) struct ChatEncoder {
     stamp: Stamp,
     include_usage: bool,
     logprobs: bool,
+    /// Calls that each choice of a stream has begun.
+    calls: Vec<usize>,
 }
 
 #[derive(Serialize)]
@@ -162,6 +86,42 @@ struct ChunkDelta {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[CallDelta; 1]>,
+}
+
+/// A piece of a call: the first has its id and name, all have its place.
+#[derive(Serialize)]
+struct CallDelta {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: FunctionDelta,
+}
+
+#[derive(Serialize)]
+struct FunctionDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+struct WholeCall {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: WholeFunction,
+}
+
+#[derive(Serialize)]
+struct WholeFunction {
+    name: String,
+    arguments: String,
 }
 
 #[derive(Serialize)]
@@ -175,7 +135,11 @@ struct WholeChoice {
 #[derive(Serialize)]
 struct WholeMessage {
     role: &'static str,
-    content: String,
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<WholeCall>,
     refusal: Option<String>,
     annotations: [(); 0],
 }
@@ -214,11 +178,85 @@ impl ChatEncoder {
     }
 }
 
+impl ChatEncoder {
+    /// A part as a delta of choice `index`.
+    fn part(&mut self, index: usize, part: Part) -> ChunkDelta {
+        let mut delta = ChunkDelta::default();
+        match part {
+            Part::Text(text) => delta.content = Some(text),
+            Part::Reasoning(text) => delta.reasoning_content = Some(text),
+            Part::Call { id, name } => {
+                delta.tool_calls = Some([CallDelta {
+                    index: self.calls[index],
+                    id: Some(id),
+                    kind: Some("function"),
+                    function: FunctionDelta {
+                        name: Some(name),
+                        arguments: String::new(),
+                    },
+                }]);
+                self.calls[index] += 1;
+            }
+            Part::Arguments(arguments) => {
+                delta.tool_calls = Some([CallDelta {
+                    index: self.calls[index].saturating_sub(1),
+                    id: None,
+                    kind: None,
+                    function: FunctionDelta {
+                        name: None,
+                        arguments,
+                    },
+                }]);
+            }
+        }
+        delta
+    }
+}
+
+impl WholeMessage {
+    fn new(parts: Vec<Part>) -> Self {
+        let (mut content, mut reasoning) = (None::<String>, None::<String>);
+        let mut tool_calls: Vec<WholeCall> = Vec::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => content.get_or_insert_default().push_str(&text),
+                Part::Reasoning(text) => reasoning.get_or_insert_default().push_str(&text),
+                Part::Call { id, name } => tool_calls.push(WholeCall {
+                    id,
+                    kind: "function",
+                    function: WholeFunction {
+                        name,
+                        arguments: String::new(),
+                    },
+                }),
+                Part::Arguments(more) => {
+                    if let Some(call) = tool_calls.last_mut() {
+                        call.function.arguments.push_str(&more);
+                    }
+                }
+            }
+        }
+        if tool_calls.is_empty() {
+            // Only an answer that is nothing but calls has no content.
+            content.get_or_insert_default();
+        }
+        Self {
+            role: "assistant",
+            content,
+            reasoning_content: reasoning,
+            tool_calls,
+            refusal: None,
+            annotations: [],
+        }
+    }
+}
+
 impl Encode for ChatEncoder {
     fn started(&mut self, index: usize, _prompt: Usage, frames: &mut Frames) {
         let delta = ChunkDelta {
             role: Some("assistant"),
             content: Some(String::new()),
+            ..ChunkDelta::default()
         };
         self.push(
             frames,
@@ -232,24 +270,32 @@ impl Encode for ChatEncoder {
     }
 
     fn delta(&mut self, index: usize, delta: Delta, frames: &mut Frames) {
-        let logprobs = self.logprobs(&delta.logprobs);
-        let delta = ChunkDelta {
-            role: None,
-            content: Some(delta.texts().collect()),
-        };
-        self.push(
-            frames,
-            ChunkChoice {
+        let mut logprobs = self.logprobs(&delta.logprobs);
+        let mut deltas: Vec<ChunkDelta> = delta
+            .parts
+            .into_iter()
+            .map(|part| self.part(index, part))
+            .collect();
+        if deltas.is_empty() {
+            // Log-probabilities of tokens whose text was said before.
+            deltas.push(ChunkDelta {
+                content: Some(String::new()),
+                ..ChunkDelta::default()
+            });
+        }
+        for delta in deltas {
+            let choice = ChunkChoice {
                 index,
                 delta,
-                logprobs,
+                logprobs: logprobs.take(),
                 finish_reason: None,
-            },
-        );
+            };
+            self.push(frames, choice);
+        }
     }
 
     fn finished(&mut self, index: usize, reason: FinishReason, frames: &mut Frames) {
-        let finish_reason = Some(finish_reason(&reason));
+        let finish_reason = Some(finish_reason(&reason, self.calls[index] > 0));
         let delta = ChunkDelta::default();
         self.push(
             frames,
@@ -276,16 +322,14 @@ impl Encode for ChatEncoder {
     }
 
     fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize {
-        let choice = |(index, choice): (usize, Choice)| WholeChoice {
-            index,
-            logprobs: self.logprobs(&choice.logprobs),
-            finish_reason: finish_reason(&choice.reason),
-            message: WholeMessage {
-                role: "assistant",
-                content: choice.text(),
-                refusal: None,
-                annotations: [],
-            },
+        let choice = |(index, choice): (usize, Choice)| {
+            let message = WholeMessage::new(choice.parts);
+            WholeChoice {
+                index,
+                logprobs: self.logprobs(&choice.logprobs),
+                finish_reason: finish_reason(&choice.reason, !message.tool_calls.is_empty()),
+                message,
+            }
         };
         let choices = choices.into_iter().enumerate().map(choice).collect();
         self.stamp

@@ -222,7 +222,7 @@ impl Encode for TextEncoder {
 
     fn finished(&mut self, index: usize, reason: FinishReason, frames: &mut Frames) {
         let mut choice = self.choice(index, String::new());
-        choice.finish_reason = Some(finish_reason(&reason));
+        choice.finish_reason = Some(finish_reason(&reason, false));
         self.push(frames, choice);
     }
 
@@ -243,7 +243,7 @@ impl Encode for TextEncoder {
             text: self.choices[index].echo.clone() + &choice.text(),
             index,
             logprobs: self.logprobs(&choice.logprobs, 0).0,
-            finish_reason: Some(finish_reason(&choice.reason)),
+            finish_reason: Some(finish_reason(&choice.reason, false)),
         };
         let choices = choices.into_iter().enumerate().map(choice).collect();
         self.stamp.completion(OBJECT, choices, Some(totals.usage))

@@ -48,7 +48,7 @@ fn decode_chat(server: &Server, body: &Field<'_>) -> Result<Job<OllamaEncoder>, 
     if !messages.is_empty() {
         let chat = ChatRequest {
             messages,
-            tools: super::chat::tools(body)?,
+            tools: super::chat::request::tools(body)?,
             template_args: template_args(body)?,
             add_generation_prompt: true,
             ..ChatRequest::default()

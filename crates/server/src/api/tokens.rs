@@ -63,7 +63,7 @@ pub(super) async fn apply_template(
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
     with_body(server, headers, body, |server, body| {
-        let prompt = server.engine().render(&chat::chat_request(body)?)?;
+        let prompt = server.engine().render(&chat::request::decode(body)?)?;
         Ok(json!({ "prompt": prompt.text() }))
     })
     .await

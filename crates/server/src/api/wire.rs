@@ -86,8 +86,10 @@ impl From<Usage> for WireUsage {
     }
 }
 
-pub(super) fn finish_reason(reason: &FinishReason) -> &'static str {
+/// Why an answer ended. One that was cut was cut, whatever it had called.
+pub(super) fn finish_reason(reason: &FinishReason, called: bool) -> &'static str {
     match reason {
+        FinishReason::Stop { .. } if called => "tool_calls",
         FinishReason::Stop { .. } => "stop",
         FinishReason::Length => "length",
     }

@@ -40,6 +40,11 @@ pub(super) trait Block: Debug + Send {
         false
     }
 
+    /// Whether what comes next is text for the user. A reader of calls takes none.
+    fn takes_text(&self) -> bool {
+        false
+    }
+
     /// The answer ends here.
     fn end(&mut self, out: &mut Out) -> Flow;
 }

@@ -138,10 +138,12 @@ impl Messages {
     fn mark(&mut self, mark: Mark, raw: &[u8], out: &mut Out) {
         if let State::Header(header) = &mut self.state {
             match mark {
-                CHANNEL => header.channel = Some(header.text.len()),
                 MESSAGE => return self.begin(out),
-                _ => header.text.push(b' '),
+                CHANNEL => header.channel = Some(header.text.len()),
+                _ => {}
             }
+            // A marker separates words too.
+            header.text.push(b' ');
             header.marked = true;
             return;
         }
@@ -203,6 +205,10 @@ impl Block for Messages {
             Found::Byte(_) | Found::Nothing => {}
         }
         Flow::Goes
+    }
+
+    fn takes_text(&self) -> bool {
+        matches!(self.state, State::Text)
     }
 
     fn end(&mut self, out: &mut Out) -> Flow {

@@ -23,8 +23,8 @@ pub(super) struct Mark(pub(super) u8);
 pub(super) struct Marks {
     /// The coded bytes of each marker.
     coded: Vec<Vec<u8>>,
-    /// The control tokens in them; the one at `i` is written as `CODES[i]`.
-    tokens: Vec<u32>,
+    /// The control tokens in them with their spellings; the one at `i` is written as `CODES[i]`.
+    tokens: Vec<(u32, String)>,
 }
 
 impl Marks {
@@ -45,8 +45,15 @@ impl Marks {
 
     /// The byte of a control token, if it belongs to the syntax.
     pub(super) fn code(&self, token: u32) -> Option<u8> {
-        let place = self.tokens.iter().position(|&known| known == token)?;
+        let place = self.tokens.iter().position(|&(known, _)| known == token)?;
         Some(CODES[place])
+    }
+
+    /// The control token that a byte stands for, and its spelling.
+    pub(super) fn token(&self, code: u8) -> Option<(u32, &str)> {
+        let place = CODES.iter().position(|&known| known == code)?;
+        let (token, spelling) = self.tokens.get(place)?;
+        Some((*token, spelling))
     }
 
     /// A marker's bytes.
@@ -99,14 +106,20 @@ pub(super) fn is_code(byte: u8) -> bool {
     matches!(byte, 0xC0 | 0xC1 | 0xF5..)
 }
 
-fn encode(spelling: &str, finder: &SpecialTokens, tokens: &mut Vec<u32>) -> Vec<u8> {
+fn encode(spelling: &str, finder: &SpecialTokens, tokens: &mut Vec<(u32, String)>) -> Vec<u8> {
     let mut coded = Vec::with_capacity(spelling.len());
+    let mut done = 0;
     finder.fragments(spelling, |fragment| match fragment {
-        Fragment::Text(text) => coded.extend_from_slice(text.as_bytes()),
-        Fragment::Token { id, .. } => {
-            let known = tokens.iter().position(|&known| known == id);
+        Fragment::Text(text) => {
+            coded.extend_from_slice(text.as_bytes());
+            done += text.len();
+        }
+        Fragment::Token { id, len } => {
+            let text = &spelling[done..done + len];
+            done += len;
+            let known = tokens.iter().position(|&(known, _)| known == id);
             let place = known.unwrap_or_else(|| {
-                tokens.push(id);
+                tokens.push((id, text.to_owned()));
                 tokens.len() - 1
             });
             coded.push(*CODES.get(place).expect("a syntax has few control tokens"));

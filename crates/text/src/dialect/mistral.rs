@@ -79,7 +79,7 @@ impl Call {
                 match byte {
                     b'[' | b'{' if empty => {
                         let rules = Rules {
-                            open: None,
+                            open: Some(CALLS),
                             wanted: &[CALLS],
                             known_only: false,
                             tools: Arc::clone(&self.tools),

@@ -30,12 +30,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use block::{Block, Tools};
-use marks::{Mark, Marks};
+use marks::{Mark, Marks, is_code};
 pub use parser::Parser;
 
 use crate::prompt::Piece;
+use crate::replay::Header;
 use crate::tokenizer::{Encoder, Fragment, Special, SpecialTokens, TokenKind};
-use crate::{Prompt, Tokenizer};
+use crate::{Part, Prompt, Tokenizer};
 
 /// All syntaxes; the first that a template is written in is a model's own, and the last is for all others.
 const SYNTAXES: &[&Syntax] = &[
@@ -106,6 +107,10 @@ impl Evidence<'_> {
         self.template.is_some()
     }
 
+    fn knows_tools(&self) -> bool {
+        !self.has_template() || self.template_has("tools")
+    }
+
     fn template_has(&self, text: &str) -> bool {
         self.template
             .is_some_and(|template| template.contains(text))
@@ -125,6 +130,8 @@ pub struct Dialect {
     marks: Marks,
     /// The tokens that end reasoning.
     reasoning_end: Vec<u32>,
+    /// The token that begins it.
+    reasoning_token: Option<u32>,
 }
 
 impl std::fmt::Debug for Dialect {
@@ -134,16 +141,16 @@ impl std::fmt::Debug for Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a model, from its chat template and its vocabulary.
+    /// The dialect of a model, from its chat template and its vocabulary. A template that knows no tools gets a prompt about them
+    /// that is not its own ([`ChatTemplate::render`](crate::ChatTemplate::render)), so the answer is in no dialect of its own.
     #[must_use]
     pub fn of_model(template: Option<&str>, tokenizer: &Tokenizer) -> Self {
         let evidence = Evidence {
             template,
             tokenizer,
         };
-        let syntax = SYNTAXES
-            .iter()
-            .find(|syntax| (syntax.is_written_in)(&evidence));
+        let mut own = SYNTAXES.iter().filter(|_| evidence.knows_tools());
+        let syntax = own.find(|syntax| (syntax.is_written_in)(&evidence));
         Self::new(syntax.unwrap_or(&&generic::GENERIC), tokenizer)
     }
 
@@ -170,38 +177,60 @@ impl Dialect {
     fn new(syntax: &'static Syntax, tokenizer: &Tokenizer) -> Self {
         let marks = Marks::new(syntax.marks, tokenizer);
         let reasoning_end = structure(syntax.reasoning_end, tokenizer);
+        let open = syntax
+            .thinks
+            .first()
+            .map(|&(open, _)| syntax.marks[usize::from(open.0)]);
+        let reasoning_token = match open.map(|open| structure(open, tokenizer)).as_deref() {
+            Some(&[token]) => Some(token),
+            _ => None,
+        };
         Self {
             syntax,
             marks,
             reasoning_end,
+            reasoning_token,
         }
     }
 
-    /// A parser for the answer to `prompt`. Without tools, calls are text like any other; reasoning is told apart all the same,
-    /// also where the prompt has opened it.
+    /// What is known of the answer to `prompt`. Without tools, calls are text like any other; reasoning is told apart all the
+    /// same, also where the prompt has opened it.
+    #[must_use]
+    pub fn opening(self: &Arc<Self>, tools: &[Value], prompt: &Prompt) -> Opening {
+        let end = self.end_of(prompt);
+        let begun = match self.syntax.header {
+            Some(_) => Begun::Said(end.coded.clone()),
+            None => {
+                let end = end.coded.trim_ascii_end();
+                let opens = |mark: Mark| end.ends_with(self.marks.bytes(mark).trim_ascii_end());
+                let mut thinks = self.syntax.thinks.iter();
+                Begun::Reasoning(thinks.any(|&(open, _)| opens(open)))
+            }
+        };
+        Opening {
+            dialect: Arc::clone(self),
+            tools: Arc::new(Tools::new(tools)),
+            begun,
+            end: Arc::new(end),
+        }
+    }
+
+    /// A parser for the answer to `prompt`, see [`Self::opening`].
     #[must_use]
     pub fn parser(self: &Arc<Self>, tools: &[Value], prompt: &Prompt) -> Parser {
-        let mut parser = Parser::new(self, Tools::new(tools));
-        let end = self.end_of(prompt);
-        if let Some(header) = self.syntax.header {
-            let mark = self.marks.bytes(header);
-            if let Some(at) = rfind(&end, mark) {
-                parser.prime(&end[at + mark.len()..]);
-            }
-        } else {
-            let end = end.trim_ascii_end();
-            let opens = |mark: Mark| end.ends_with(self.marks.bytes(mark).trim_ascii_end());
-            if self.syntax.thinks.iter().any(|&(open, _)| opens(open)) {
-                parser.open_reasoning();
-            }
-        }
-        parser
+        self.opening(tools, prompt).parser()
     }
 
     /// The tokens that end reasoning in the model's own way, for a budget that is used up.
     #[must_use]
     pub fn reasoning_end(&self) -> &[u32] {
         &self.reasoning_end
+    }
+
+    /// The token that begins reasoning, if it is one.
+    #[must_use]
+    pub fn reasoning_token(&self) -> Option<u32> {
+        self.reasoning_token
     }
 
     fn syntax(&self) -> &'static Syntax {
@@ -212,19 +241,178 @@ impl Dialect {
         &self.marks
     }
 
-    /// The last bytes of a prompt, control tokens of the dialect coded. Others end what markers could be part of.
-    fn end_of(&self, prompt: &Prompt) -> Vec<u8> {
-        let mut end: Vec<u8> = Vec::new();
+    /// What the prompt says of the answer: all that follows the last control token that is not the dialect's own, or the
+    /// marker with which its answers begin.
+    fn end_of(&self, prompt: &Prompt) -> End {
+        let mut end = End::default();
         for piece in prompt.pieces() {
             match piece {
-                Piece::Text(text) => end.extend_from_slice(text.as_bytes()),
+                Piece::Text(text) => end.coded.extend_from_slice(text.as_bytes()),
                 Piece::Control { id, .. } => match self.marks.code(id) {
-                    Some(code) => end.push(code),
-                    None => end.clear(),
+                    Some(code) if !self.is_header(&[code]) => end.coded.push(code),
+                    _ => {
+                        end.token = Some(id);
+                        end.coded.clear();
+                    }
                 },
             }
         }
+        if end.token.is_none()
+            && let Some(header) = self.syntax.header
+        {
+            let mark = self.marks.bytes(header);
+            if let Some(at) = rfind(&end.coded, mark) {
+                end.coded.drain(..at + mark.len());
+            }
+        }
         end
+    }
+
+    fn is_header(&self, bytes: &[u8]) -> bool {
+        self.syntax
+            .header
+            .is_some_and(|header| self.marks.bytes(header) == bytes)
+    }
+
+    /// How many of these pieces of a prompt, which follow the control token before an answer, are the answer: up to the
+    /// token that ends it, or one that is not the dialect's.
+    pub(crate) fn answer_len(&self, pieces: &[Piece<'_>], tokenizer: &Tokenizer) -> usize {
+        let ends = |at: &usize| match pieces[*at] {
+            Piece::Text(_) => false,
+            Piece::Control { id, .. } if tokenizer.is_end(id) => true,
+            Piece::Control { id, .. } => match self.marks.code(id) {
+                // A message of somebody else.
+                Some(code) if self.is_header(&[code]) => {
+                    !matches!(pieces.get(at + 1), Some(Piece::Text(text)) if text.starts_with(ANSWERER))
+                }
+                Some(_) => false,
+                None => true,
+            },
+        };
+        let len = (0..pieces.len()).find(ends).unwrap_or(pieces.len());
+        // Where messages have an end of their own, that of the last one is left to the template.
+        match len.checked_sub(1).map(|last| pieces[last]) {
+            Some(Piece::Control { .. }) if self.syntax.header.is_some() => len - 1,
+            _ => len,
+        }
+    }
+
+    /// The beginning of an answer that `coded` is the beginning of, as a prompt.
+    fn decode(&self, coded: &[u8]) -> Prompt {
+        let mut prompt = Prompt::new();
+        for chunk in coded.chunk_by(|&a, &b| !is_code(a) && !is_code(b)) {
+            match self.marks.token(chunk[0]) {
+                Some((token, spelling)) => prompt.push_control(token, spelling),
+                None => prompt.push_text(&String::from_utf8_lossy(chunk)),
+            }
+        }
+        prompt
+    }
+}
+
+/// Whose message an answer is, where messages say that.
+const ANSWERER: &str = "assistant";
+
+/// A part of a prompt, from one place to another in bytes, where a control token of the dialect counts as one and others as none.
+pub(crate) fn rest_of(prompt: &Prompt, range: std::ops::Range<usize>, dialect: &Dialect) -> Prompt {
+    let mut part = Prompt::new();
+    let mut at = 0;
+    for piece in prompt.pieces() {
+        match piece {
+            Piece::Text(text) => {
+                let place = |end: usize| end.saturating_sub(at).min(text.len());
+                part.push_text(&text[place(range.start)..place(range.end)]);
+                at += text.len();
+            }
+            Piece::Control { id, text } => {
+                let len = usize::from(dialect.marks.code(id).is_some());
+                if range.contains(&at) {
+                    part.push_control(id, text);
+                }
+                at += len;
+            }
+        }
+    }
+    part
+}
+
+/// What a prompt says of its answer.
+#[derive(Debug, Default)]
+struct End {
+    /// The last control token before it.
+    token: Option<u32>,
+    /// What follows that, control tokens of the dialect coded.
+    coded: Vec<u8>,
+}
+
+/// What is known of an answer before it begins.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    dialect: Arc<Dialect>,
+    tools: Arc<Tools>,
+    begun: Begun,
+    end: Arc<End>,
+}
+
+/// What the prompt has said of the answer.
+#[derive(Debug, Clone)]
+enum Begun {
+    /// Whether it has opened reasoning.
+    Reasoning(bool),
+    /// The beginning of its first message.
+    Said(Vec<u8>),
+}
+
+impl Opening {
+    /// A parser for one such answer.
+    #[must_use]
+    pub fn parser(&self) -> Parser {
+        let mut parser = Parser::new(&self.dialect, &self.tools);
+        match &self.begun {
+            Begun::Reasoning(true) => parser.open_reasoning(),
+            Begun::Reasoning(false) => {}
+            Begun::Said(bytes) => parser.prime(bytes),
+        }
+        parser
+    }
+
+    /// Whose answer it is.
+    #[must_use]
+    pub fn dialect(&self) -> &Dialect {
+        &self.dialect
+    }
+
+    /// The place at which the answer stands in a prompt, and what the prompt has said of it.
+    pub(crate) fn answered(&self) -> Option<(Header, Prompt)> {
+        let End { token, coded } = &*self.end;
+        let marks = &self.dialect.marks;
+        let begins = |at: &usize| {
+            let thinks = self.dialect.syntax.thinks.iter();
+            let mut thinks = thinks.flat_map(|&(open, close)| [open, close]);
+            is_code(coded[*at]) || thinks.any(|mark| coded[*at..].starts_with(marks.bytes(mark)))
+        };
+        let at = (0..coded.len()).find(begins).unwrap_or(coded.len());
+        let header = Header {
+            token: (*token)?,
+            text: String::from_utf8(coded[..at].to_vec()).ok()?,
+        };
+        Some((header, self.dialect.decode(&coded[at..])))
+    }
+
+    /// The parts of an answer that a prompt repeats, and where its calls begin.
+    pub(crate) fn read_again(&self, answer: &Prompt) -> (Vec<Part>, Option<usize>) {
+        let mut parser = Parser::new(&self.dialect, &self.tools);
+        let mut parts = Vec::new();
+        for piece in answer.pieces() {
+            let read = match piece {
+                Piece::Text(text) => parser.push_text(text),
+                Piece::Control { id, .. } => parser.push_control(id),
+            };
+            read.into_iter().for_each(|part| part.append_to(&mut parts));
+        }
+        let rest = parser.finish();
+        rest.into_iter().for_each(|part| part.append_to(&mut parts));
+        (parts, parser.calls_start())
     }
 }
 

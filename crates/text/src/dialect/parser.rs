@@ -32,14 +32,13 @@ pub struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(dialect: &Arc<Dialect>, tools: Tools) -> Self {
+    pub(super) fn new(dialect: &Arc<Dialect>, tools: &Arc<Tools>) -> Self {
         let syntax = dialect.syntax();
         let mut in_text: Vec<Mark> = syntax.thinks.iter().flat_map(|&(a, b)| [a, b]).collect();
         if !tools.is_empty() {
             in_text.extend(syntax.blocks.iter().map(|&(mark, _)| mark));
             in_text.extend(syntax.closers);
         }
-        let tools = Arc::new(tools);
         Self {
             dialect: Arc::clone(dialect),
             out: Out::new(),
@@ -47,8 +46,8 @@ impl Parser {
             again: Vec::new(),
             in_text,
             in_reasoning: syntax.thinks.iter().map(|&(_, close)| close).collect(),
-            block: syntax.whole.map(|new| new(&tools)),
-            tools,
+            block: syntax.whole.map(|new| new(tools)),
+            tools: Arc::clone(tools),
             opener: Vec::new(),
             open_texts: 0,
         }
@@ -74,6 +73,11 @@ impl Parser {
             self.drain();
             if !self.held.is_empty() {
                 self.release();
+            } else if self.dialect.syntax().whole.is_some() {
+                if let Some(mut block) = self.block.take() {
+                    block.end(&mut self.out);
+                }
+                return self.out.finish();
             } else if let Some(mut block) = self.block.take() {
                 let flow = match block.end(&mut self.out) {
                     Flow::Goes => Flow::Ends,
@@ -90,6 +94,15 @@ impl Parser {
     #[must_use]
     pub fn is_reasoning(&self) -> bool {
         self.out.is_reasoning()
+    }
+
+    /// Whether what comes next is text for the user: not reasoning, not a call, not a header.
+    #[must_use]
+    pub fn takes_text(&self) -> bool {
+        match &self.block {
+            Some(block) => block.takes_text(),
+            None => !self.out.is_reasoning(),
+        }
     }
 
     /// Reads the end of the prompt, where it has begun the answer.
@@ -202,9 +215,8 @@ impl Parser {
         } else if is_text && self.open_texts > 0 && syntax.closers.contains(&mark) {
             self.open_texts -= 1;
             raw.iter().for_each(|&byte| self.out.text(byte));
-        } else {
-            self.out.syntax();
         }
+        // Any other marker means nothing here, and is left out.
     }
 
     /// Whether a call without a marker may begin here.
@@ -255,8 +267,6 @@ impl Parser {
         } else if is_text && !is_code(first[0]) {
             self.open_texts += 1;
             first.iter().for_each(|&byte| self.out.text(byte));
-        } else {
-            self.out.syntax();
         }
         self.read_again(rest);
     }

@@ -12,6 +12,9 @@ pub(super) struct Form {
     pub(super) developer: bool,
     /// Whether arguments that are JSON are given parsed. Most templates want that, some want text.
     pub(super) parsed_arguments: bool,
+    /// Whether the template looks for reasoning under `thinking` (gpt-oss's does, and takes no text beside it in a message
+    /// that calls tools).
+    pub(super) thinking: bool,
 }
 
 /// The messages in the form of the Hugging Face libraries.
@@ -35,10 +38,13 @@ fn message_json(message: &Message, form: Form) -> Value {
     } else {
         Value::Null
     };
-    object.insert(
-        "content".into(),
-        message.content.as_deref().map_or(absent, user_text),
-    );
+    let thought = message.reasoning.as_ref().filter(|_| form.thinking);
+    let content = message.content.as_deref();
+    let content = content.filter(|_| thought.is_none() || message.tool_calls.is_empty());
+    object.insert("content".into(), content.map_or(absent, user_text));
+    if let Some(thought) = thought {
+        object.insert("thinking".into(), user_text(thought));
+    }
     let optional = [
         ("name", &message.name),
         ("reasoning_content", &message.reasoning),

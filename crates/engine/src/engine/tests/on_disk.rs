@@ -277,11 +277,7 @@ fn pairs() -> (TextStack, usize) {
         .finish();
     let file = GgufFile::from_bytes(file).expect("a file just written");
     let tokenizer = Tokenizer::from_metadata(file.metadata()).expect("a vocabulary");
-    let text = TextStack {
-        tokenizer: Arc::new(tokenizer),
-        template: None,
-    };
-    (text, vocab)
+    (TextStack::new(tokenizer, None), vocab)
 }
 
 fn rig_of_pairs() -> Rig {

@@ -1,0 +1,174 @@
+//! A chat request's conversation, tools and wishes about thinking, from the wire to [`ChatRequest`].
+
+use andante_text::{ChatRequest, ToolChoice};
+use serde_json::{Map, Value, json};
+
+use crate::api::message;
+use crate::error::ApiError;
+use crate::json::Field;
+
+pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
+    let continued = body.get("continue_final_message");
+    if continued.bool()? == Some(true) {
+        return Err(continued.unsupported("continuing a message"));
+    }
+    refuse_audio(&body.get("modalities"))?;
+    let mut tools = tools(body)?;
+    Ok(ChatRequest {
+        messages: message::decode_all(&body.get("messages"))?,
+        tool_choice: tool_choice(body, &mut tools)?,
+        tools,
+        parallel_tool_calls: body.get("parallel_tool_calls").bool()?.unwrap_or(true),
+        template_args: template_args(body)?,
+        add_generation_prompt: body.get("add_generation_prompt").bool()?.unwrap_or(true),
+    })
+}
+
+/// The most tokens of reasoning: `thinking_budget` (Qwen's servers), `thinking_budget_tokens` (llama-server's),
+/// `thinking: {"budget_tokens"}` (Anthropic's form) or `reasoning: {"max_tokens"}` (OpenRouter's). `-1` is no bound.
+pub(super) fn reasoning_budget(body: &Field<'_>) -> Result<Option<u32>, ApiError> {
+    let fields = [
+        body.any_of(&["thinking_budget", "thinking_budget_tokens"]),
+        body.get("thinking").get("budget_tokens"),
+        body.get("reasoning").get("max_tokens"),
+    ];
+    for field in fields {
+        if let Some(tokens) = field.integer(-1, i64::from(u32::MAX))? {
+            return Ok(u32::try_from(tokens).ok());
+        }
+    }
+    Ok(None)
+}
+
+fn refuse_audio(modalities: &Field<'_>) -> Result<(), ApiError> {
+    for modality in modalities.items()?.into_iter().flatten() {
+        match modality.string()? {
+            Some("text") | None => {}
+            Some(other) => return Err(modality.unsupported(&format!("`{other}`"))),
+        }
+    }
+    Ok(())
+}
+
+/// The tools that the template is to describe; `functions` is their former name.
+pub(in crate::api) fn tools(body: &Field<'_>) -> Result<Vec<Value>, ApiError> {
+    let mut tools = Vec::new();
+    for tool in body.get("tools").items()?.into_iter().flatten() {
+        tool.map()?;
+        let kind = tool.get("type");
+        // Tools of other kinds are offers that no model here can take up; leaving one out breaks no promise.
+        if kind.string()?.is_none_or(|kind| kind == "function") {
+            tools.push(definition(&tool.get("function"))?);
+        }
+    }
+    if tools.is_empty() {
+        for function in body.get("functions").items()?.into_iter().flatten() {
+            tools.push(definition(&function)?);
+        }
+    }
+    Ok(tools)
+}
+
+/// A definition with everything that templates look for.
+fn definition(function: &Field<'_>) -> Result<Value, ApiError> {
+    let given = function.map()?.ok_or_else(|| function.missing())?;
+    let name = function.get("name");
+    let named = name.string()?.filter(|name| !name.is_empty());
+    named.ok_or_else(|| name.missing())?;
+    function.get("parameters").map()?;
+    let mut definition = given.clone();
+    definition.retain(|_, value| !value.is_null());
+    let none = || json!({"type": "object", "properties": {}});
+    definition.entry("description").or_insert_with(|| "".into());
+    definition.entry("parameters").or_insert_with(none);
+    Ok(json!({"type": "function", "function": definition}))
+}
+
+/// Which tools may or must be called. A list of allowed tools leaves only those.
+fn tool_choice(body: &Field<'_>, tools: &mut Vec<Value>) -> Result<ToolChoice, ApiError> {
+    let field = body.any_of(&["tool_choice", "function_call"]);
+    let choice = match field.value() {
+        None => ToolChoice::Auto,
+        Some(Value::String(word)) => mode(&field, word)?,
+        Some(Value::Object(_)) => {
+            let allowed = field.get("allowed_tools");
+            if allowed.map()?.is_some() {
+                let names = names(&allowed.get("tools"))?;
+                tools.retain(|tool| names.iter().any(|name| tool["function"]["name"] == *name));
+                let word = allowed.get("mode");
+                mode(&word, word.string()?.unwrap_or("auto"))?
+            } else {
+                ToolChoice::Named(name(&field)?.to_owned())
+            }
+        }
+        Some(_) => return Err(field.wrong_type("a string or an object")),
+    };
+    match &choice {
+        ToolChoice::Required if tools.is_empty() => Err(field.error("needs `tools`")),
+        ToolChoice::Named(name) if tools.iter().all(|tool| tool["function"]["name"] != **name) => {
+            Err(field.error(format!("`{name}` is none of the request's tools")))
+        }
+        ToolChoice::Required | ToolChoice::Named(_) => Err(field.unsupported("a forced tool call")),
+        ToolChoice::Auto | ToolChoice::None => Ok(choice),
+    }
+}
+
+fn mode(field: &Field<'_>, word: &str) -> Result<ToolChoice, ApiError> {
+    match word {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" | "any" => Ok(ToolChoice::Required),
+        other => Err(field.error(format!("`{other}` is no choice"))),
+    }
+}
+
+/// The function's name in `{"type": "function", "function": {"name"}}`, or in `{"name"}` as it was formerly.
+fn name<'a>(field: &Field<'a>) -> Result<&'a str, ApiError> {
+    let function = field.get("function");
+    let name = match function.map()? {
+        Some(_) => function.get("name"),
+        None => field.get("name"),
+    };
+    name.string()?.ok_or_else(|| name.missing())
+}
+
+fn names<'a>(tools: &Field<'a>) -> Result<Vec<&'a str>, ApiError> {
+    let tools = tools.items()?.into_iter().flatten();
+    tools.map(|tool| name(&tool)).collect()
+}
+
+/// What the chat template can read beside messages and tools.
+fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
+    let mut args = Map::new();
+    let (thinking, reasoning) = (body.get("thinking"), body.get("reasoning"));
+    thinking.map()?;
+    reasoning.map()?;
+    let effort = match body.get("reasoning_effort").string()? {
+        Some(effort) => Some(effort),
+        None => reasoning.get("effort").string()?,
+    };
+    let mut on = effort.map(|effort| effort != "none");
+    // Templates know three degrees.
+    let effort = match effort {
+        Some("minimal") => Some("low"),
+        Some("xhigh" | "max") => Some("high"),
+        Some("none") | None => None,
+        other => other,
+    };
+    if let Some(effort) = effort {
+        args.insert("reasoning_effort".to_owned(), effort.into());
+    }
+    on = reasoning.get("enabled").bool()?.or(on);
+    on = match thinking.get("type").string()? {
+        Some("enabled" | "adaptive") => Some(true),
+        Some("disabled") => Some(false),
+        _ => on,
+    };
+    if let Some(on) = body.get("enable_thinking").bool()?.or(on) {
+        args.insert("enable_thinking".to_owned(), on.into());
+    }
+    if let Some(given) = body.get("chat_template_kwargs").map()? {
+        args.extend(given.clone());
+    }
+    Ok(args)
+}

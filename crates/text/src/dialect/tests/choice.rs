@@ -1,0 +1,116 @@
+//! Which dialect a model is taken to speak.
+
+use std::sync::Arc;
+
+use super::{tools, vocabulary};
+use crate::{Dialect, Prompt};
+
+#[test]
+fn the_template_says_which() {
+    let tokenizer = vocabulary(true);
+    let of = |template: &str| {
+        let with_tools = format!("{{% if tools %}}…{{% endif %}}{template}");
+        Dialect::of_model(Some(&with_tools), &tokenizer).name()
+    };
+    let cases = [
+        ("<|im_start|>…<tool_call>\\n{\"name\": …", "hermes"),
+        (
+            "<tool_call>\n<function={{ name }}>\n<parameter={{ key }}>",
+            "qwen-coder",
+        ),
+        ("<|start_header_id|>{{ role }}<|end_header_id|>", "llama3"),
+        ("[INST] {{ content }} [/INST]", "mistral"),
+        ("[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral"),
+        ("<start_of_turn>user\n", "gemma"),
+        ("<|tool_call>call:", "gemma4"),
+        (
+            "<start_of_turn>model\n<start_function_call>call:",
+            "function-gemma",
+        ),
+        ("<|start|>assistant<|channel|>final<|message|>", "harmony"),
+        ("<｜User｜>…<｜tool▁calls▁begin｜>", "deepseek"),
+        ("<｜DSML｜invoke name=", "deepseek-v4"),
+        ("{{ content }}", "generic"),
+    ];
+    for (template, dialect) in cases {
+        assert_eq!(of(template), dialect, "{template}");
+    }
+    // A template without tools gets our own prompt about them.
+    let old = Dialect::of_model(Some("<start_of_turn>user\n"), &tokenizer);
+    assert_eq!(old.name(), "generic");
+    // Without a template the vocabulary has to do.
+    assert_eq!(Dialect::of_model(None, &tokenizer).name(), "deepseek-v4");
+    assert_eq!(
+        Dialect::of_model(None, &vocabulary(false)).name(),
+        "generic"
+    );
+}
+
+#[test]
+fn every_name_is_known_and_stands_for_one() {
+    let tokenizer = vocabulary(false);
+    for name in Dialect::names() {
+        assert_eq!(
+            Dialect::named(name, &tokenizer).map(|dialect| dialect.name()),
+            Some(name)
+        );
+    }
+    let mut all: Vec<&str> = super::super::SYNTAXES
+        .iter()
+        .flat_map(|syntax| syntax.names)
+        .copied()
+        .collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+    assert!(Dialect::named("klingon", &tokenizer).is_none());
+}
+
+#[test]
+fn reasoning_ends_in_the_models_own_way() {
+    let (with, without) = (vocabulary(true), vocabulary(false));
+    for name in Dialect::names() {
+        for tokenizer in [&with, &without] {
+            let dialect = Arc::new(Dialect::named(name, tokenizer).unwrap());
+            let mut parser = dialect.parser(&tools(), &Prompt::new());
+            if name == "harmony" {
+                parser = dialect.parser(&tools(), &analysis(tokenizer));
+            } else {
+                parser.open_reasoning();
+            }
+            assert!(parser.is_reasoning());
+            for &token in dialect.reasoning_end() {
+                if tokenizer.is_control(token) {
+                    parser.push_control(token);
+                } else {
+                    parser.push_text(std::str::from_utf8(tokenizer.piece(token)).unwrap());
+                }
+            }
+            assert!(!parser.is_reasoning(), "{name}");
+            assert!(parser.finish().is_empty(), "{name}");
+        }
+    }
+}
+
+fn analysis(tokenizer: &crate::Tokenizer) -> Prompt {
+    let dialect = Dialect::named("harmony", tokenizer).unwrap();
+    let mut prompt = Prompt::new();
+    for piece in [
+        "<|start|>",
+        "assistant",
+        "<|channel|>",
+        "analysis",
+        "<|message|>",
+    ] {
+        let token = tokenizer
+            .spellings(&[crate::tokenizer::TokenKind::Control])
+            .find(|&(_, text)| text == piece);
+        match token {
+            Some((id, text)) => prompt.push_control(id, text),
+            None => prompt.push_text(piece),
+        }
+    }
+    drop(dialect);
+    prompt
+}
