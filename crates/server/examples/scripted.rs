@@ -35,16 +35,14 @@ fn main() -> Result<(), Error> {
         return Err("usage: scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json PORT".into());
     };
     let file = GgufFile::open(model.as_ref())?;
-    let tokenizer = Arc::new(Tokenizer::from_metadata(file.metadata())?);
-    let template = fs::read_to_string(template)?;
+    let tokenizer = Tokenizer::from_metadata(file.metadata())?;
+    let template = ChatTemplate::new(&fs::read_to_string(template)?, &tokenizer)?;
+    let text = TextStack::new(tokenizer, Some(template));
+    let tokenizer = Arc::clone(&text.tokenizer);
     let script = Script::read(&fs::read_to_string(script)?)?;
     let author = {
         let tokenizer = Arc::clone(&tokenizer);
         move |sequence: &[u32]| script.next(sequence, &tokenizer)
-    };
-    let text = TextStack {
-        tokenizer: Arc::clone(&tokenizer),
-        template: Some(Arc::new(ChatTemplate::new(&template, &tokenizer)?)),
     };
     let context = 65_536;
     let config = EngineConfig {

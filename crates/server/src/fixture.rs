@@ -3,7 +3,6 @@
 //! The model's tokens are the 256 bytes and two control tokens; its template is ChatML. Where no answer is scripted it
 //! answers in letters and never ends by itself.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use andante_engine::fake::FakeModel;
@@ -197,15 +196,6 @@ pub(crate) fn user(text: &str) -> Value {
 
 /// A model with answers to a few users, and to plain texts.
 pub(crate) fn conversation() -> FakeModel {
-    let says = |model: FakeModel, user: &str, answer: &str| {
-        let mut prompt: Vec<u32> = user.bytes().map(u32::from).collect();
-        prompt.push(END);
-        prompt.push(u32::from(b'\n'));
-        prompt.push(START);
-        prompt.extend("assistant\n".bytes().map(u32::from));
-        let answer: Vec<u32> = answer.bytes().map(u32::from).chain([END]).collect();
-        model.script(&prompt, &answer)
-    };
     let text = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
     let model = FakeModel::new(258).context(4096);
     let model = says(model, "hi", "Hello!");
@@ -214,6 +204,17 @@ pub(crate) fn conversation() -> FakeModel {
         &text("one two"),
         &[text(" three").as_slice(), &[END]].concat(),
     )
+}
+
+/// A model that answers so to what somebody's message ends with.
+pub(crate) fn says(model: FakeModel, user: &str, answer: &str) -> FakeModel {
+    let mut prompt: Vec<u32> = user.bytes().map(u32::from).collect();
+    prompt.push(END);
+    prompt.push(u32::from(b'\n'));
+    prompt.push(START);
+    prompt.extend("assistant\n".bytes().map(u32::from));
+    let answer: Vec<u32> = answer.bytes().map(u32::from).chain([END]).collect();
+    model.script(&prompt, &answer)
 }
 
 fn text() -> TextStack {

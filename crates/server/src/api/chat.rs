@@ -34,7 +34,6 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiErro
     let delivery = Delivery::decode(server, body)?;
     let mut sampling = sampling::decode(body)?;
     sampling.logprobs = logprobs(body)?;
-    sampling.reasoning_budget = request::reasoning_budget(body)?;
     let encoder = ChatEncoder {
         logprobs: sampling.logprobs.is_some(),
         include_usage: delivery.include_usage,

@@ -97,8 +97,25 @@ pub(super) fn decode(body: &Field<'_>) -> Result<Sampling, ApiError> {
             .unwrap_or(usual.cache_prompt),
         cache_salt: cache_salt(body)?,
         constraint: constraint::decode(body)?,
+        reasoning_budget: reasoning_budget(body)?,
         logprobs: None,
     })
+}
+
+/// The most tokens of reasoning: `thinking_budget` (Qwen's servers), `thinking_budget_tokens` (llama-server's),
+/// `thinking: {"budget_tokens"}` (Anthropic's form) or `reasoning: {"max_tokens"}` (OpenRouter's). `-1` is no bound.
+fn reasoning_budget(body: &Field<'_>) -> Result<Option<u32>, ApiError> {
+    let fields = [
+        body.any_of(&["thinking_budget", "thinking_budget_tokens"]),
+        body.get("thinking").get("budget_tokens"),
+        body.get("reasoning").get("max_tokens"),
+    ];
+    for field in fields {
+        if let Some(tokens) = field.integer(-1, i64::from(u32::MAX))? {
+            return Ok(u32::try_from(tokens).ok());
+        }
+    }
+    Ok(None)
 }
 
 /// What the prompt's prefix is shared by: vLLM's `cache_salt`. OpenAI's `prompt_cache_key` is an aid to routing between

@@ -24,22 +24,6 @@ pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> 
     })
 }
 
-/// The most tokens of reasoning: `thinking_budget` (Qwen's servers), `thinking_budget_tokens` (llama-server's),
-/// `thinking: {"budget_tokens"}` (Anthropic's form) or `reasoning: {"max_tokens"}` (OpenRouter's). `-1` is no bound.
-pub(super) fn reasoning_budget(body: &Field<'_>) -> Result<Option<u32>, ApiError> {
-    let fields = [
-        body.any_of(&["thinking_budget", "thinking_budget_tokens"]),
-        body.get("thinking").get("budget_tokens"),
-        body.get("reasoning").get("max_tokens"),
-    ];
-    for field in fields {
-        if let Some(tokens) = field.integer(-1, i64::from(u32::MAX))? {
-            return Ok(u32::try_from(tokens).ok());
-        }
-    }
-    Ok(None)
-}
-
 fn refuse_audio(modalities: &Field<'_>) -> Result<(), ApiError> {
     for modality in modalities.items()?.into_iter().flatten() {
         match modality.string()? {

@@ -1,5 +1,7 @@
 //! Chat completions: shapes of streams and whole answers, and every field that is refused by name.
 
+mod calls;
+
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, conversation, user};
@@ -253,7 +255,11 @@ async fn what_is_wrong_or_cannot_be_had_is_refused_by_name() {
             "tool_choice",
         ),
         ("tool_choice", json!(1), "tool_choice"),
-        ("functions", json!([{"name": "f"}]), "functions"),
+        (
+            "functions",
+            json!([{"parameters": {}}]),
+            "functions[0].name",
+        ),
         (
             "response_format",
             json!({"type": "xml"}),
