@@ -118,7 +118,11 @@ impl EngineHandle {
             self.shared.turns.find(salt, chat.to_mut())
         };
         let prompt = template.render(&chat)?;
-        let opening = text.dialect.opening(&chat.tools, &prompt);
+        let callable = match chat.tool_choice {
+            ToolChoice::None => Vec::new(),
+            _ => [&chat.tools[..], &chat.loaded_tools].concat(),
+        };
+        let opening = text.dialect.opening(&callable, &prompt);
         if turns.is_empty() {
             return Ok((prompt, opening));
         }

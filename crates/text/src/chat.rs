@@ -9,6 +9,9 @@ pub struct ChatRequest {
     pub messages: Vec<Message>,
     /// Tool definitions as JSON, in the `{"type": "function", "function": {…}}` form that templates expect.
     pub tools: Vec<Value>,
+    /// Tools in the same form that the conversation itself describes: they can be called, and the head of the prompt does not
+    /// list them.
+    pub loaded_tools: Vec<Value>,
     /// Which tools the model may or must call.
     pub tool_choice: ToolChoice,
     /// Whether it may call several in one answer.
@@ -24,6 +27,7 @@ impl Default for ChatRequest {
         Self {
             messages: Vec::new(),
             tools: Vec::new(),
+            loaded_tools: Vec::new(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,
             template_args: Map::new(),

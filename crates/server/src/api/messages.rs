@@ -96,10 +96,13 @@ fn chat_request(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiErr
     super::history::settle(&mut messages);
     let choice = body.get("tool_choice");
     let single = choice.get("disable_parallel_tool_use").bool()? == Some(true);
+    let tool_choice = conversation::tool_choice(&choice)?;
+    tools.check(&tool_choice, &choice)?;
     Ok(ChatRequest {
-        messages,
         tools: tools.listed(),
-        tool_choice: conversation::tool_choice(&choice)?,
+        loaded_tools: tools.loaded(&messages),
+        messages,
+        tool_choice,
         parallel_tool_calls: !single,
         template_args: conversation::template_args(body)?,
         add_generation_prompt: true,

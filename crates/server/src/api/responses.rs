@@ -229,6 +229,7 @@ impl Input {
                 parallel_tool_calls: body.get("parallel_tool_calls").bool()?.unwrap_or(true),
                 template_args: template_args(body)?,
                 add_generation_prompt: true,
+                ..ChatRequest::default()
             },
             tools,
             items: earlier

@@ -3,7 +3,7 @@
 use andante_text::{ChatRequest, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use crate::api::message;
+use crate::api::{history, message};
 use crate::error::ApiError;
 use crate::json::Field;
 
@@ -14,13 +14,16 @@ pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> 
     }
     refuse_audio(&body.get("modalities"))?;
     let mut tools = tools(body)?;
+    let mut messages = message::decode_all(&body.get("messages"))?;
+    history::settle(&mut messages);
     Ok(ChatRequest {
-        messages: message::decode_all(&body.get("messages"))?,
+        messages,
         tool_choice: tool_choice(body, &mut tools)?,
         tools,
         parallel_tool_calls: body.get("parallel_tool_calls").bool()?.unwrap_or(true),
         template_args: template_args(body)?,
         add_generation_prompt: body.get("add_generation_prompt").bool()?.unwrap_or(true),
+        ..ChatRequest::default()
     })
 }
 

@@ -135,6 +135,35 @@ impl Tools {
         listed.map(|tool| tool.definition.clone()).collect()
     }
 
+    /// Those that results of a search in `messages` describe.
+    pub(super) fn loaded(&self, messages: &[Message]) -> Vec<Value> {
+        let results = messages.iter().filter(|message| message.role == Role::Tool);
+        let texts: Vec<&str> = results
+            .filter_map(|result| result.content.as_deref())
+            .collect();
+        let deferred = self.0.iter().filter(|tool| tool.deferred);
+        let is_there = |tool: &&Tool| {
+            let description = tool.definition.to_string();
+            texts.iter().any(|text| text.contains(&description))
+        };
+        deferred
+            .filter(is_there)
+            .map(|tool| tool.definition.clone())
+            .collect()
+    }
+
+    /// Whether a choice can be kept to.
+    pub(super) fn check(&self, choice: &ToolChoice, field: &Field<'_>) -> Result<(), ApiError> {
+        match choice {
+            ToolChoice::Required if self.0.is_empty() => Err(field.error("needs `tools`")),
+            ToolChoice::Named(name) if self.0.iter().all(|tool| tool.name != *name) => {
+                let name_field = field.get("name");
+                Err(name_field.error(format!("`{name}` is none of the request's tools")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The description of a tool that is loaded just there.
     fn described(&self, name: &str) -> String {
         let tool = self.0.iter().find(|tool| tool.name == name);

@@ -497,6 +497,11 @@ async fn loading_a_tool_leaves_the_prompt_before_it_as_it_was() {
     let loaded = after.messages[2].content.as_deref().unwrap();
     let expected = "{\"type\":\"function\",\"function\":{\"name\":\"Fetch\",\"description\":\"d\",\"parameters\":{\"type\":\"object\"}}}";
     assert_eq!(loaded, expected);
+    let callable: Value = serde_json::from_str(expected).unwrap();
+    assert_eq!(
+        (&before.loaded_tools[..], &after.loaded_tools[..]),
+        (&[][..], &[callable][..])
+    );
     // Where the API itself would search, and there is nobody to do it, everything is loaded.
     let searching = read(
         &server,
@@ -526,12 +531,30 @@ async fn choices_and_switches() {
             true,
         ),
     ] {
-        let chat = read(&server, &json!({"messages": [], "tool_choice": choice}));
+        let tools = json!([{"name": "f"}]);
+        let chat = read(
+            &server,
+            &json!({"messages": [], "tools": tools, "tool_choice": choice}),
+        );
         assert_eq!(
             (chat.tool_choice, chat.parallel_tool_calls),
             (expected, parallel)
         );
     }
+    for (choice, words) in [
+        (json!({"type": "any"}), "`tool_choice`: needs `tools`"),
+        (
+            json!({"type": "tool", "name": "f"}),
+            "`f` is none of the request's tools",
+        ),
+    ] {
+        let body = json!({"messages": [], "tool_choice": choice});
+        let error = chat_request(&server.server, &Field::body(&body).unwrap()).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let budget = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}});
+    let sampling = sampling(&Field::body(&budget).unwrap()).unwrap();
+    assert_eq!(sampling.reasoning_budget, Some(1024));
     for (body, thinks, effort) in [
         (json!({}), false, json!(null)),
         (

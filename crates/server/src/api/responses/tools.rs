@@ -79,7 +79,18 @@ impl Tools {
     }
 
     /// `tool_choice`, in neutral words. A list of allowed tools leaves only those.
-    pub(super) fn choose(&mut self, choice: &Field<'_>) -> Result<ToolChoice, ApiError> {
+    pub(super) fn choose(&mut self, field: &Field<'_>) -> Result<ToolChoice, ApiError> {
+        let choice = self.chosen(field)?;
+        match &choice {
+            ToolChoice::Required if self.tools.is_empty() => Err(field.error("needs `tools`")),
+            ToolChoice::Named(name) if self.called(name).is_none() => {
+                Err(field.error(format!("`{name}` is none of the request's tools")))
+            }
+            _ => Ok(choice),
+        }
+    }
+
+    fn chosen(&mut self, choice: &Field<'_>) -> Result<ToolChoice, ApiError> {
         let mode = |field: &Field<'_>, word: &str| match word {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),

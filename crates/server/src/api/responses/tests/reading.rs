@@ -136,6 +136,19 @@ async fn choices_and_switches() {
             "{body}"
         );
     }
+    for (choice, words) in [
+        (json!("required"), "`tool_choice`: needs `tools`"),
+        (
+            json!({"type": "function", "name": "f"}),
+            "`f` is none of the request's tools",
+        ),
+    ] {
+        let body = json!({"input": "", "tool_choice": choice});
+        let error = Input::decode(&server.server, &Field::body(&body).unwrap(), None)
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains(words), "{error}");
+    }
     for (reasoning, args) in [
         (json!(null), json!({})),
         (json!({"summary": "auto"}), json!({})),
