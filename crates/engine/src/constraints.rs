@@ -18,6 +18,15 @@ const KEPT: usize = 32;
 /// memory is used only as deep as the grammar goes.
 const STACK_BYTES: usize = 256 << 20;
 
+/// A compiled constraint.
+#[derive(Debug, Clone)]
+pub(crate) struct Form {
+    /// The beginning of an answer.
+    pub(crate) start: Arc<Matcher>,
+    /// Whether it is on all that the model says, reasoning and calls included, or on text for the user alone.
+    pub(crate) whole: bool,
+}
+
 /// Compiles constraints for one model, and keeps the latest.
 #[derive(Debug)]
 pub(crate) struct Constraints {

@@ -126,7 +126,7 @@ impl Generation {
             guide: request
                 .constraint
                 .as_ref()
-                .map(|start| Guide::new(Arc::clone(start), &masks())),
+                .map(|form| Guide::new(form, &masks())),
             output,
             thinking,
             max_new: request.max_new,
@@ -256,11 +256,17 @@ impl Generation {
             token,
             logprobs: None,
         };
+        let whole = self.guide.as_ref().is_some_and(Guide::is_whole);
         if let Some(token) = self.thinking.forced() {
+            if whole && let Some(guide) = &mut self.guide {
+                let mut matcher = guide.next()?;
+                matcher.accept(token).map_err(|error| failure(&error))?;
+                guide.go_on(matcher);
+            }
             return Ok((forced(token), false));
         }
-        // Only text for the user has a form.
-        if self.guide.is_some() && self.output.takes_text() {
+        // Where the form is not that of all, it is that of text for the user.
+        if whole || (self.guide.is_some() && self.output.takes_text()) {
             return self.choose_guided(row, tokenizer, scratch);
         }
         let sampled = if self.thinking.owes_text() {
@@ -293,7 +299,8 @@ impl Generation {
         tokenizer: &Tokenizer,
         scratch: &mut Scratch,
     ) -> Result<(Sampled, bool), Failure> {
-        if let Some(open) = self.thinking.take_chance() {
+        let whole = self.guide.as_ref().is_some_and(Guide::is_whole);
+        if !whole && let Some(open) = self.thinking.take_chance() {
             // Before it says anything the model may begin to think, which the form does not tell.
             let free = self.sampler.sample(row, None, scratch);
             let free = free.map_err(|_| Failure::NonFiniteLogits)?;

@@ -13,7 +13,7 @@ use andante_text::{
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
-use crate::constraints::Constraints;
+use crate::constraints::{Constraints, Form};
 use crate::error::{RequestError, SubmitError};
 use crate::event::{self, EventStream};
 use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
@@ -62,12 +62,45 @@ impl EngineHandle {
     pub fn prepare_chat(
         &self,
         chat: &ChatRequest,
-        sampling: Sampling,
+        mut sampling: Sampling,
     ) -> Result<Request, RequestError> {
         let (prompt, opening) = self.render_under(chat, self.salt_of(&sampling))?;
+        let whole = self.constrain_calls(chat, &opening, &mut sampling)?;
         let mut request = self.prepare(self.encode(&prompt, &sampling), sampling)?;
+        if let Some(form) = &mut request.constraint {
+            form.whole = whole;
+        }
         request.opening = Some(opening);
         Ok(request)
+    }
+
+    /// Puts the constraint that the request's tools ask for in the place of the one on its text. Whether there is one.
+    fn constrain_calls(
+        &self,
+        chat: &ChatRequest,
+        opening: &Opening,
+        sampling: &mut Sampling,
+    ) -> Result<bool, RequestError> {
+        let answer = sampling.constraint.as_ref().map(|asked| &asked.constraint);
+        let (choice, parallel) = (&chat.tool_choice, chat.parallel_tool_calls);
+        let tokenizer = &self.shared.text.tokenizer;
+        let calls = opening.calls(&chat.tools, choice, parallel, answer, tokenizer);
+        let name = "tool_choice";
+        let calls = calls.map_err(|error| RequestError::Constraint { name, error })?;
+        let Some(constraint) = calls else {
+            return Ok(false);
+        };
+        let asked =
+            answer.is_some() || matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        if !asked && !chat.tools.iter().any(andante_text::is_strict) {
+            // Nobody has asked for arguments that fit: tools beyond the compiler are no reason to refuse them.
+            if self.shared.constraints.compile(&constraint).is_err() {
+                return Ok(false);
+            }
+        }
+        let name = "tools";
+        sampling.constraint = Some(Constrained { constraint, name });
+        Ok(true)
     }
 
     /// Tokenises a text, or takes tokens as they are, and checks the request, on the caller's thread. A text begins with
@@ -178,12 +211,13 @@ impl EngineHandle {
             });
         }
         let constraint = match sampling.constraint.take() {
-            Some(Constrained { constraint, name }) => Some(
-                self.shared
-                    .constraints
-                    .compile(&constraint)
-                    .map_err(|error| RequestError::Constraint { name, error })?,
-            ),
+            Some(Constrained { constraint, name }) => {
+                let compiled = self.shared.constraints.compile(&constraint);
+                Some(Form {
+                    start: compiled.map_err(|error| RequestError::Constraint { name, error })?,
+                    whole: false,
+                })
+            }
             None => None,
         };
         Ok(Request {

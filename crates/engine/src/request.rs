@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use andante_sched::Priority;
-use andante_text::{Matcher, Opening};
+use andante_text::Opening;
 
+use crate::constraints::Form;
 use crate::sampling::Sampling;
 use crate::tenant::Tenant;
 
@@ -13,8 +14,8 @@ use crate::tenant::Tenant;
 pub struct Request {
     pub(crate) prompt: Arc<[u32]>,
     pub(crate) sampling: Sampling,
-    /// The beginning of an answer in the form that was asked for.
-    pub(crate) constraint: Option<Arc<Matcher>>,
+    /// The form that was asked for.
+    pub(crate) constraint: Option<Form>,
     /// The most tokens to generate: what was asked, less what the context does not hold.
     pub(crate) max_new: u32,
     pub(crate) seed: u64,

@@ -181,8 +181,13 @@ fn choice(choices: &[String]) -> Result<String, TextError> {
     Ok(format!("start: CHOICE\nCHOICE: {}\n", texts.join(" | ")))
 }
 
+/// A schema as a part of a Lark grammar.
+pub(crate) fn embedded(schema: &Value, strict: bool) -> String {
+    format!("%json {}", schema::prepared(schema, strict))
+}
+
 /// A text as a literal of Lark.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     // JSON's escapes are Lark's, which wants DEL escaped too.
     Value::from(text).to_string().replace('\x7f', "\\u007f")
 }

@@ -19,7 +19,7 @@ mod tokenizer;
 
 pub use chat::{ChatRequest, Message, Role, ToolCall, ToolChoice};
 pub use constraint::{Constraint, ConstraintCompiler, Matcher};
-pub use dialect::{Dialect, Opening, Parser};
+pub use dialect::{Dialect, Opening, Parser, is_strict};
 pub use error::TextError;
 pub use output::{Output, OutputStream};
 pub use part::Part;

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use andante_text::{Matcher, TextError};
 
+use super::Form;
 use crate::clock::Clock;
 use crate::error::Failure;
 
@@ -26,6 +27,7 @@ pub(crate) struct MaskTime {
 #[derive(Debug)]
 pub(crate) struct Guide {
     masks: Masks,
+    whole: bool,
     /// Where the mask that was asked for last arrives.
     found: Receiver<Found>,
     time: MaskTime,
@@ -36,12 +38,18 @@ type Found = (Result<Box<Matcher>, TextError>, u64);
 
 impl Guide {
     /// Asks for the first mask.
-    pub(crate) fn new(start: Arc<Matcher>, masks: &Masks) -> Self {
+    pub(crate) fn new(form: &Form, masks: &Masks) -> Self {
         Self {
-            found: masks.find(Place::Start(start)),
+            found: masks.find(Place::Start(Arc::clone(&form.start))),
+            whole: form.whole,
             masks: masks.clone(),
             time: MaskTime::default(),
         }
+    }
+
+    /// Whether it follows all that the model says, see [`Form::whole`].
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Asks for the next mask.

@@ -53,12 +53,16 @@ fn masks_are_found_with_and_without_their_thread() {
     let start = constraints()
         .compile(&Constraint::Choice(vec!["ab".into()]))
         .expect("valid");
+    let form = Form {
+        start,
+        whole: false,
+    };
     let masks = Masks::spawn(Arc::new(SystemClock::new()));
     for masks in [masks.without_thread(), masks] {
-        let mut guide = Guide::new(Arc::clone(&start), &masks);
+        let mut guide = Guide::new(&form, &masks);
         let mut matcher = guide.next().expect("a way on");
         assert!(matcher.accept(u32::from(b'b')).is_err());
-        let mut guide = Guide::new(Arc::clone(&start), &masks);
+        let mut guide = Guide::new(&form, &masks);
         matcher = guide.next().expect("a way on");
         matcher.accept(u32::from(b'a')).expect("allowed");
         guide.go_on(matcher);

@@ -12,6 +12,7 @@ mod dsml;
 mod fences;
 mod gemma4;
 mod generic;
+mod grammar;
 mod harmony;
 mod hermes;
 mod json;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use block::{Block, Tools};
+pub use grammar::is_strict;
 use marks::{Mark, Marks, is_code};
 pub use parser::Parser;
 

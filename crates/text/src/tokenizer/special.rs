@@ -32,6 +32,13 @@ impl SpecialTokens {
         Self { finder, ids }
     }
 
+    /// Whether no special token is spelt in a text.
+    pub(crate) fn is_absent(&self, text: &str) -> bool {
+        self.finder
+            .as_ref()
+            .is_none_or(|finder| !finder.is_match(text))
+    }
+
     /// Cuts a text: the leftmost special token first, the longest of those that begin there.
     pub(crate) fn fragments<'t>(&self, text: &'t str, mut each: impl FnMut(Fragment<'t>)) {
         let mut done = 0;

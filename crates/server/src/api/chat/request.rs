@@ -95,8 +95,7 @@ fn tool_choice(body: &Field<'_>, tools: &mut Vec<Value>) -> Result<ToolChoice, A
         ToolChoice::Named(name) if tools.iter().all(|tool| tool["function"]["name"] != **name) => {
             Err(field.error(format!("`{name}` is none of the request's tools")))
         }
-        ToolChoice::Required | ToolChoice::Named(_) => Err(field.unsupported("a forced tool call")),
-        ToolChoice::Auto | ToolChoice::None => Ok(choice),
+        _ => Ok(choice),
     }
 }
 

@@ -262,3 +262,119 @@ async fn the_other_apis_ask_in_their_own_way() {
     let error = fixture.post("/v1/responses", &body).await.error(400);
     assert_eq!(error["param"], "text.format.schema");
 }
+
+fn tools() -> Value {
+    let tool = |name: &str, parameters: Value| json!({ "type": "function", "function": { "name": name, "strict": true, "parameters": parameters } });
+    let nothing = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    json!([tool("look", schema()), tool("wait", nothing)])
+}
+
+/// Name and arguments, which must be those of one of the tools.
+fn is_call(name: &Value, arguments: &Value) -> bool {
+    let arguments = arguments.as_str().expect("JSON text");
+    match name.as_str() {
+        Some("look") => is_schemas(arguments),
+        Some("wait") => compact(arguments) == "{}",
+        _ => false,
+    }
+}
+
+#[tokio::test]
+async fn a_forced_call_is_made_whatever_the_model_would_say() {
+    let fixture = Fixture::new();
+    for seed in 0..5 {
+        let more = json!({
+            "tools": tools(), "tool_choice": "required", "parallel_tool_calls": false,
+            "temperature": 1.5, "seed": seed, "max_tokens": 200,
+        });
+        let reply = fixture.chat(&chat(&more)).await.json();
+        let choice = &reply["choices"][0];
+        let calls = choice["message"]["tool_calls"].as_array().expect("calls");
+        assert_eq!(
+            (calls.len(), &choice["finish_reason"]),
+            (1, &json!("tool_calls")),
+            "{reply}"
+        );
+        let function = &calls[0]["function"];
+        assert!(
+            is_call(&function["name"], &function["arguments"]),
+            "{reply}"
+        );
+    }
+    let named = json!({
+        "tools": tools(), "tool_choice": { "type": "function", "function": { "name": "wait" } },
+        "max_tokens": 200, "stream": true,
+    });
+    let reply = fixture.chat(&chat(&named)).await;
+    let events = reply.events();
+    let calls = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["delta"]["tool_calls"].get(0));
+    let (mut name, mut arguments) = (String::new(), String::new());
+    for call in calls {
+        name += call["function"]["name"].as_str().unwrap_or_default();
+        arguments += call["function"]["arguments"].as_str().unwrap_or_default();
+    }
+    assert!(
+        is_call(&json!(name), &json!(arguments)) && name == "wait",
+        "{}",
+        reply.text
+    );
+}
+
+#[tokio::test]
+async fn calls_are_forced_in_every_api() {
+    let fixture = Fixture::new();
+    let (mut flat, mut anthropic) = (Vec::new(), Vec::new());
+    for tool in tools().as_array().expect("tools") {
+        let function = &tool["function"];
+        flat.push(with(json!({ "type": "function" }), function));
+        anthropic.push(json!({ "name": function["name"], "input_schema": function["parameters"] }));
+    }
+    let body = json!({
+        "model": "m", "input": "go", "temperature": 0, "max_output_tokens": 200,
+        "tools": flat, "tool_choice": "required", "parallel_tool_calls": false,
+    });
+    let reply = fixture.post("/v1/responses", &body).await.json();
+    let call = &reply["output"][0];
+    assert_eq!(call["type"], "function_call", "{reply}");
+    assert!(is_call(&call["name"], &call["arguments"]), "{reply}");
+    let body = json!({
+        "model": "m", "messages": user("go"), "temperature": 0, "max_tokens": 200,
+        "tools": anthropic, "tool_choice": { "type": "any", "disable_parallel_tool_use": true },
+    });
+    let reply = fixture.post("/v1/messages", &body).await.json();
+    assert_eq!(reply["stop_reason"], "tool_use", "{reply}");
+    let call = &reply["content"][0];
+    assert!(
+        is_call(&call["name"], &json!(call["input"].to_string())),
+        "{reply}"
+    );
+}
+
+#[tokio::test]
+async fn a_form_of_the_text_leaves_calls_possible() {
+    let fixture = Fixture::new();
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": schema() } });
+    for seed in 0..8 {
+        let more = json!({
+            "tools": tools(), "response_format": format, "parallel_tool_calls": false,
+            "temperature": 1.5, "seed": seed, "max_tokens": 200,
+        });
+        let reply = fixture.chat(&chat(&more)).await.json();
+        let message = &reply["choices"][0]["message"];
+        match message["tool_calls"].get(0) {
+            Some(call) => {
+                let function = &call["function"];
+                assert!(
+                    is_call(&function["name"], &function["arguments"]),
+                    "{reply}"
+                );
+            }
+            None => assert!(
+                is_schemas(message["content"].as_str().expect("text")),
+                "{reply}"
+            ),
+        }
+    }
+}

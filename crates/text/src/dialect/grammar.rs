@@ -1,0 +1,560 @@
+//! Constraints in a dialect: how a call is written that the model must or may make, and what may come before it.
+//!
+//! Markers are tokens where the vocabulary has them as control tokens, text otherwise, as everywhere in a dialect. The grammars
+//! are the variant of Lark that `llguidance` documents.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{Begun, Opening};
+use crate::constraint::{embedded, literal};
+use crate::tokenizer::{Fragment, SpecialTokens, TokenKind};
+use crate::{Constraint, TextError, Tokenizer, ToolChoice};
+
+/// How a dialect writes calls. `NAME` stands for the function's name.
+struct Form {
+    /// Before the first call.
+    begin: &'static str,
+    /// From a call's beginning to its arguments.
+    open: &'static str,
+    arguments: Arguments,
+    /// From its arguments to its end.
+    close: &'static str,
+    /// Between two calls; `None` where an answer holds one at most.
+    between: Option<&'static str>,
+    /// After the last call.
+    end: &'static str,
+}
+
+/// How it writes their arguments.
+enum Arguments {
+    Json,
+    /// A tag for each argument, with `KEY` in it: the one for raw text and the one for everything else, which is JSON.
+    Tags {
+        text: &'static str,
+        json: &'static str,
+        close: &'static str,
+    },
+}
+
+const HERMES: Form = Form {
+    begin: "",
+    open: "<tool_call>\n{\"name\": \"NAME\", \"arguments\": ",
+    arguments: Arguments::Json,
+    close: "}\n</tool_call>",
+    between: Some("\n"),
+    end: "",
+};
+
+const QWEN_CODER: Form = Form {
+    begin: "",
+    open: "<tool_call>\n<function=NAME>\n",
+    arguments: Arguments::Tags {
+        text: "<parameter=KEY>\n",
+        json: "<parameter=KEY>\n",
+        close: "\n</parameter>\n",
+    },
+    close: "</function>\n</tool_call>",
+    between: Some("\n"),
+    end: "",
+};
+
+const DSML: Form = Form {
+    begin: "<｜DSML｜tool_calls>\n",
+    open: "<｜DSML｜invoke name=\"NAME\">\n",
+    arguments: Arguments::Tags {
+        text: "<｜DSML｜parameter name=\"KEY\" string=\"true\">",
+        json: "<｜DSML｜parameter name=\"KEY\" string=\"false\">",
+        close: "</｜DSML｜parameter>\n",
+    },
+    close: "</｜DSML｜invoke>",
+    between: Some("\n"),
+    end: "\n</｜DSML｜tool_calls>",
+};
+
+const LLAMA3: Form = Form {
+    begin: "",
+    open: "{\"name\": \"NAME\", \"parameters\": ",
+    arguments: Arguments::Json,
+    close: "}",
+    between: None,
+    end: "",
+};
+
+const GEMMA: Form = Form {
+    begin: "",
+    open: "```json\n{\"name\": \"NAME\", \"parameters\": ",
+    arguments: Arguments::Json,
+    close: "}\n```",
+    between: Some("\n"),
+    end: "",
+};
+
+const MISTRAL: Form = Form {
+    begin: "[TOOL_CALLS] [",
+    open: "{\"name\": \"NAME\", \"arguments\": ",
+    arguments: Arguments::Json,
+    close: "}",
+    between: Some(", "),
+    end: "]",
+};
+
+/// From the eleventh version of the tokenizer on, which has a token for the arguments.
+const MISTRAL_11: Form = Form {
+    begin: "",
+    open: "[TOOL_CALLS]NAME[ARGS]",
+    arguments: Arguments::Json,
+    close: "",
+    between: Some(""),
+    end: "",
+};
+
+const DEEPSEEK: Form = Form {
+    begin: "<｜tool▁calls▁begin｜>",
+    open: "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>",
+    arguments: Arguments::Json,
+    close: "<｜tool▁call▁end｜>",
+    between: Some(""),
+    end: "<｜tool▁calls▁end｜>",
+};
+
+/// The token that ends a call ends the answer.
+const HARMONY: Form = Form {
+    begin: "",
+    open: "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
+    arguments: Arguments::Json,
+    close: "",
+    between: None,
+    end: "",
+};
+
+/// Any text between control tokens.
+const ANY: &str = "/(?s:.)+/?";
+/// Blanks between reasoning and what follows.
+const BLANKS: &str = "BLANKS: /[ \\n]{1,4}/\n";
+
+impl Opening {
+    /// The constraint on a whole answer to a request with tools, reasoning included: with calls where the model must make them, and within the calls
+    /// that it may make where a tool is `strict`, or only one call is allowed. `None` where the model is free. Without a call
+    /// the answer is `answer`, where that is given.
+    ///
+    /// # Errors
+    /// [`TextError::Constraint`] where a dialect's calls cannot be forced but must be, and for a name that no tool has.
+    pub fn calls(
+        &self,
+        tools: &[Value],
+        choice: &ToolChoice,
+        parallel: bool,
+        answer: Option<&Constraint>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Constraint>, TextError> {
+        let forced = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        let strict = tools.iter().any(|tool| is_strict(tool));
+        if *choice == ToolChoice::None || tools.is_empty() && !forced {
+            return Ok(None);
+        }
+        if !forced && answer.is_none() && !strict && parallel {
+            return Ok(None);
+        }
+        let Some(form) = self.form(tokenizer) else {
+            // What is demanded is refused; what would be an aid is left out.
+            let name = self.dialect().name();
+            let why = format!("calls in the dialect `{name}` cannot be forced");
+            return if forced {
+                Err(TextError::constraint(why))
+            } else {
+                Ok(None)
+            };
+        };
+        let named = match choice {
+            ToolChoice::Named(name) => Some(&name[..]),
+            _ => None,
+        };
+        let mut lark = Lark::new(tokenizer);
+        let before = self.before(&mut lark);
+        let wanted = tools
+            .iter()
+            .filter(|tool| named.is_none_or(|name| function(tool)["name"] == name));
+        let functions: Vec<Function> = wanted.map(Function::of).collect();
+        if functions.is_empty() {
+            let why = match named {
+                Some(name) => format!("there is no tool `{name}`"),
+                None => "there is no tool to call".to_owned(),
+            };
+            return Err(TextError::constraint(why));
+        }
+        let parallel = parallel && named.is_none();
+        if forced || answer.is_some() {
+            let calls = lark.calls(&form, &functions, parallel, "");
+            let body = match answer {
+                Some(_) if !forced && self.is_harmony() => {
+                    let header = lark.spelt("<|channel|>final<|message|>");
+                    format!("({calls} | {header} @answer)")
+                }
+                Some(_) if !forced => format!("({calls} | @answer)"),
+                _ => calls,
+            };
+            lark.rule("start", &format!("{before} {body}"));
+            let answer = answer.filter(|_| !forced).cloned();
+            return Ok(Some(lark.around(answer)));
+        }
+        Ok(self.free(lark, &before, &form, &functions, parallel))
+    }
+
+    /// Text as the model likes, and calls in their form.
+    fn free(
+        &self,
+        mut lark: Lark<'_>,
+        before: &str,
+        form: &Form,
+        functions: &[Function],
+        parallel: bool,
+    ) -> Option<Constraint> {
+        let opener = format!("{}{}", form.begin, form.open);
+        let opener = opener.split("NAME").next().unwrap_or_default();
+        let (trigger, is_token) = lark.first(opener)?;
+        let rest = if is_token { "" } else { &trigger[..] };
+        // Blanks between calls are text here, so one call follows the next by itself, unless a block holds them all.
+        let listed = parallel && !form.end.is_empty();
+        let calls = lark.calls(form, functions, listed, rest);
+        let times = if parallel { "*" } else { "?" };
+        if self.is_harmony() {
+            let end = lark.spelt("<|end|><|start|>assistant");
+            let text = lark.spelt("<|channel|>final<|message|>");
+            let announced = lark.spelt("<|channel|>commentary<|message|>");
+            lark.rule(
+                "start",
+                &format!("{before} ({announced} {ANY} {end})? ({calls} | {text} {ANY})"),
+            );
+        } else if is_token {
+            lark.rule("start", &format!("{before} {ANY} ({calls} {ANY}){times}"));
+        } else {
+            // Text ends at the trigger, or holds none.
+            let pattern = regex_of(&trigger);
+            _ = writeln!(lark.lark, "free[suffix={}]: /(?s:.)*/", literal(&trigger));
+            _ = writeln!(lark.lark, "TAIL: /(?s:.)+/ & ~/(?s:.)*{pattern}(?s:.)*/");
+            lark.rule("start", &format!("{before} (free {calls}){times} TAIL?"));
+        }
+        Some(lark.around(None))
+    }
+
+    /// What may or must come before the answer.
+    fn before(&self, lark: &mut Lark<'_>) -> String {
+        match &self.begun {
+            Begun::Said(said) => {
+                // A prompt that has begun a message is gone on with as it is.
+                if !matches!(&said[..], b"" | b"assistant") {
+                    return String::new();
+                }
+                let open = lark.spelt("<|channel|>analysis<|message|>");
+                let close = lark.spelt("<|end|><|start|>assistant");
+                lark.rule("analysis", &format!("{open} {ANY} {close}"));
+                "analysis?".to_owned()
+            }
+            Begun::Reasoning(opened) => self.thoughts(*opened, lark),
+        }
+    }
+
+    fn thoughts(&self, opened: bool, lark: &mut Lark<'_>) -> String {
+        let syntax = self.dialect().syntax();
+        let marks = |mark: super::Mark| syntax.marks[usize::from(mark.0)];
+        let mut found = Vec::new();
+        for (index, &(open, close)) in syntax.thinks.iter().enumerate() {
+            // A model without a token for it does not think.
+            if opened || lark.has_token(marks(open)) {
+                let rest = format!("thought{index}");
+                match lark.first(marks(close)) {
+                    Some((_, true)) => {
+                        let close = lark.spelt(marks(close));
+                        lark.rule(&rest, &format!("{ANY} {close}"));
+                    }
+                    _ => {
+                        let close = literal(marks(close));
+                        _ = writeln!(lark.lark, "{rest}[suffix={close}]: /(?s:.)*/");
+                    }
+                }
+                let open = if opened {
+                    String::new()
+                } else {
+                    lark.spelt(marks(open))
+                };
+                found.push(format!("{open} {rest}"));
+            }
+        }
+        if found.is_empty() {
+            return String::new();
+        }
+        lark.lark.push_str(BLANKS);
+        let optional = if opened { "" } else { "?" };
+        format!("(({}) BLANKS?){optional}", found.join(" | "))
+    }
+
+    fn is_harmony(&self) -> bool {
+        matches!(self.begun, Begun::Said(_))
+    }
+
+    fn form(&self, tokenizer: &Tokenizer) -> Option<Form> {
+        Some(match self.dialect().name() {
+            "hermes" | "generic" => HERMES,
+            "qwen-coder" => QWEN_CODER,
+            "deepseek-v4" => DSML,
+            "deepseek" => DEEPSEEK,
+            "llama3" => LLAMA3,
+            "gemma" => GEMMA,
+            "mistral" if Lark::new(tokenizer).has_token("[ARGS]") => MISTRAL_11,
+            "mistral" => MISTRAL,
+            "harmony" => HARMONY,
+            _ => return None,
+        })
+    }
+}
+
+/// A function that may be called.
+struct Function {
+    name: String,
+    parameters: Value,
+    strict: bool,
+}
+
+fn function(tool: &Value) -> &Value {
+    tool.get("function").unwrap_or(tool)
+}
+
+/// Whether a tool, in the form that templates expect, is `strict`: its calls' arguments must fit its schema.
+#[must_use]
+pub fn is_strict(tool: &Value) -> bool {
+    function(tool).get("strict") == Some(&Value::Bool(true))
+}
+
+impl Function {
+    fn of(tool: &Value) -> Self {
+        let parameters = function(tool).get("parameters").and_then(Value::as_object);
+        let mut parameters = parameters.cloned().unwrap_or_default();
+        // Arguments are an object, whether the schema says so or not.
+        if !["$ref", "anyOf", "oneOf", "allOf"]
+            .iter()
+            .any(|key| parameters.contains_key(*key))
+        {
+            parameters.insert("type".to_owned(), json!("object"));
+        }
+        Self {
+            name: function(tool)["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            parameters: Value::Object(parameters),
+            strict: is_strict(tool),
+        }
+    }
+
+    /// A parameter's schema, with the definitions that it may refer to.
+    fn parameter(&self, schema: &Value) -> Value {
+        let mut schema = schema.clone();
+        if let Value::Object(members) = &mut schema {
+            for key in ["$defs", "definitions"] {
+                if let Some(definitions) = self.parameters.get(key) {
+                    members.insert(key.to_owned(), definitions.clone());
+                }
+            }
+        }
+        schema
+    }
+}
+
+/// A grammar under way.
+struct Lark<'t> {
+    /// All control tokens.
+    control: SpecialTokens,
+    tokenizer: &'t Tokenizer,
+    lark: String,
+}
+
+impl<'t> Lark<'t> {
+    fn new(tokenizer: &'t Tokenizer) -> Self {
+        Self {
+            control: SpecialTokens::new(tokenizer.spellings(&[TokenKind::Control])),
+            tokenizer,
+            lark: String::new(),
+        }
+    }
+
+    fn rule(&mut self, name: &str, body: &str) {
+        _ = writeln!(self.lark, "{name}: {}", body.trim());
+    }
+
+    fn around(self, answer: Option<Constraint>) -> Constraint {
+        match answer {
+            Some(answer) => Constraint::Framed {
+                frame: self.lark,
+                answer: Box::new(answer),
+            },
+            None => Constraint::Lark(self.lark),
+        }
+    }
+
+    /// A text of structure: control tokens by their numbers, the rest as it is.
+    fn spelt(&self, text: &str) -> String {
+        let mut parts = Vec::new();
+        self.control.fragments(text, |fragment| match fragment {
+            Fragment::Token { id, .. } => parts.push(format!("<[{id}]>")),
+            Fragment::Text(text) => parts.push(literal(text)),
+        });
+        parts.join(" ")
+    }
+
+    /// What structure begins with, and whether that is a control token. A marker that is text is taken to its closing bracket,
+    /// or to the end of its line; `None` where nothing tells it from other text.
+    fn first(&self, text: &str) -> Option<(String, bool)> {
+        let mut first = None;
+        self.control.fragments(text, |fragment| {
+            first.get_or_insert(match fragment {
+                Fragment::Token { .. } => (String::new(), true),
+                Fragment::Text(text) => (text.to_owned(), false),
+            });
+        });
+        match first? {
+            (_, true) => Some((String::new(), true)),
+            (text, false) => {
+                let end = text.find(['>', ']', '\n']).map_or(0, |at| at + 1);
+                (end > 1).then(|| (text[..end].to_owned(), false))
+            }
+        }
+    }
+
+    /// Whether the vocabulary has a token, of structure or of text, with which this begins.
+    fn has_token(&self, text: &str) -> bool {
+        let kinds = [TokenKind::Control, TokenKind::UserDefined];
+        let mut tokens = self.tokenizer.spellings(&kinds);
+        tokens.any(|(_, token)| text.starts_with(token))
+    }
+
+    /// The rule for calls; of the first one, `said` has been said.
+    fn calls(&mut self, form: &Form, functions: &[Function], parallel: bool, said: &str) -> String {
+        let rest = |text: &str| text.strip_prefix(said).unwrap_or(text).to_owned();
+        let (begin, first_open) = if form.begin.is_empty() {
+            (String::new(), rest(form.open))
+        } else {
+            (rest(form.begin), form.open.to_owned())
+        };
+        let first = self.alternatives("first", &first_open, form, functions);
+        let begin = self.spelt(&begin);
+        let end = self.spelt(form.end);
+        let more = match form.between {
+            Some(between) if parallel => {
+                let call = if first_open == form.open {
+                    first.clone()
+                } else {
+                    self.alternatives("more", form.open, form, functions)
+                };
+                let between = self.spelt(between);
+                format!("({between} {call})*")
+            }
+            _ => String::new(),
+        };
+        self.rule("calls", &format!("{begin} {first} {more} {end}"));
+        "calls".to_owned()
+    }
+
+    /// One rule for each function, and the choice between them.
+    fn alternatives(
+        &mut self,
+        rule: &str,
+        open: &str,
+        form: &Form,
+        functions: &[Function],
+    ) -> String {
+        let mut names = Vec::new();
+        for (index, function) in functions.iter().enumerate() {
+            let name = format!("{rule}_{index}");
+            let in_json = matches!(form.arguments, Arguments::Json) && open.contains('"');
+            let shown = if in_json {
+                Value::from(&function.name[..])
+                    .to_string()
+                    .trim_matches('"')
+                    .to_owned()
+            } else {
+                function.name.clone()
+            };
+            // The name is text, whatever tokens are spelt like it.
+            let (before, after) = open.split_once("NAME").unwrap_or((open, ""));
+            let head = format!(
+                "{} {} {}",
+                self.spelt(before),
+                literal(&shown),
+                self.spelt(after)
+            );
+            let arguments = match form.arguments {
+                Arguments::Json => embedded(&function.parameters, function.strict),
+                Arguments::Tags { text, json, close } => {
+                    self.tags(&name, function, [text, json, close])
+                }
+            };
+            let close = self.spelt(form.close);
+            self.rule(&name, &format!("{head} {arguments} {close}"));
+            names.push(name);
+        }
+        format!("({})", names.join(" | "))
+    }
+
+    /// The tags of a function's arguments, in the order of its schema.
+    fn tags(&mut self, rule: &str, function: &Function, [text, json, close]: [&str; 3]) -> String {
+        let properties = function
+            .parameters
+            .get("properties")
+            .and_then(Value::as_object);
+        let required = function
+            .parameters
+            .get("required")
+            .and_then(Value::as_array);
+        let mut tags = Vec::new();
+        for (index, (key, schema)) in properties.into_iter().flatten().enumerate() {
+            let name = format!("{rule}_{index}");
+            let is_text = schema.get("type").is_some_and(|kind| kind == "string")
+                && schema.get("enum").is_none();
+            let open = self.spelt(&if is_text { text } else { json }.replace("KEY", key));
+            let body = match schema.get("enum").and_then(Value::as_array) {
+                // A list of texts is written raw too.
+                Some(texts) if texts.iter().all(Value::is_string) => {
+                    let open = self.spelt(&text.replace("KEY", key));
+                    let texts = texts.iter().filter_map(Value::as_str).map(literal);
+                    let texts: Vec<String> = texts.collect();
+                    format!("{open} ({}) {}", texts.join(" | "), self.spelt(close))
+                }
+                _ if is_text => self.raw(&name, &open, close),
+                _ => {
+                    let schema = function.parameter(schema);
+                    let value = embedded(&schema, function.strict);
+                    format!("{open} {value} {}", self.spelt(close))
+                }
+            };
+            self.rule(&name, &body);
+            let needed = required.is_some_and(|required| required.iter().any(|r| r == key));
+            tags.push(if needed { name } else { format!("{name}?") });
+        }
+        tags.join(" ")
+    }
+
+    /// Text up to its closing tag.
+    fn raw(&mut self, rule: &str, open: &str, close: &str) -> String {
+        let is_text = self.control.is_absent(close);
+        if is_text {
+            let value = format!("{rule}_value");
+            let suffix = literal(close);
+            _ = writeln!(self.lark, "{value}[suffix={suffix}]: /(?s:.)*/");
+            return format!("{open} {value}");
+        }
+        // The tag is text around a control token, and that text alone may be part of the value.
+        let close = self.spelt(close);
+        format!("{open} (/[^<]+/ | \"<\" | \"</\")* {close}")
+    }
+}
+
+/// A text as a regular expression of Lark.
+fn regex_of(text: &str) -> String {
+    let codes = text.chars().map(|c| format!("\\x{{{:x}}}", u32::from(c)));
+    codes.collect()
+}
