@@ -159,7 +159,7 @@ impl EngineHandle {
         if turns.is_empty() {
             return Ok((prompt, opening));
         }
-        let prompt = replay(prompt, &turns, &opening, &text.tokenizer);
+        let prompt = replay(&prompt, &turns, &opening, &text.tokenizer);
         Ok((prompt, opening))
     }
 

@@ -23,8 +23,8 @@ const END: u32 = 257;
 
 const TEMPLATE: &str = "\
     {%- if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool.function.name }}\n{% endfor %}<|im_end|>\n{% endif -%}\
-    {%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}\
-    {%- for call in message.tool_calls or [] %}({{ call.function.name }} {{ call.function.arguments | tojson }}){% endfor -%}\
+    {%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content or '' }}\
+    {%- for call in message.tool_calls or [] %}<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>{% endfor -%}\
     <|im_end|>\n{% endfor -%}\
     {%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}\
     {%- if enable_thinking is defined and not enable_thinking %}no thoughts\n{% endif -%}";

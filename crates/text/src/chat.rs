@@ -59,7 +59,8 @@ pub struct Message {
     pub content: Option<String>,
     /// The speaker's name, or the tool's.
     pub name: Option<String>,
-    /// What the model thought before it answered (`reasoning_content`).
+    /// What the model thought before it answered (`reasoning_content`). Where an API gave it out under a handle, this is the
+    /// text that the engine has sealed in the handle, not the client's copy.
     pub reasoning: Option<String>,
     /// Calls that the assistant made.
     pub tool_calls: Vec<ToolCall>,

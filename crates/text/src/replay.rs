@@ -128,7 +128,7 @@ impl Turn {
         2 * (reasoning.len() + text.len() + calls) + 256 * (1 + self.ids.len())
     }
 
-    /// Whether a client's message is this answer: the same calls, text and, if it has any, reasoning.
+    /// Whether a client's message is this answer: the same calls and, if it has any, the same text and reasoning.
     #[must_use]
     pub fn is_said_by(&self, message: &Message) -> bool {
         let calls = message.tool_calls.iter();
@@ -138,10 +138,12 @@ impl Turn {
                 .collect(),
             ..Said::default()
         };
-        let text = message.content.as_deref().unwrap_or_default();
+        let text = message.content.as_deref().unwrap_or_default().trim();
         let reasoning = message.reasoning.as_deref().unwrap_or_default().trim();
+        // Some clients leave out the text beside calls.
+        let same_text = text == self.said.text.trim() || (text.is_empty() && !self.ids.is_empty());
         self.said.has_calls_of(&message_said)
-            && text.trim() == self.said.text.trim()
+            && same_text
             && (reasoning.is_empty() || reasoning == self.said.reasoning.trim())
     }
 }
@@ -149,7 +151,7 @@ impl Turn {
 /// The prompt with these turns, in the order of the conversation, as they were sampled.
 #[must_use]
 pub fn replay(
-    prompt: Prompt,
+    prompt: &Prompt,
     turns: &[Arc<Turn>],
     opening: &Opening,
     tokenizer: &Tokenizer,
@@ -281,7 +283,10 @@ fn same_values(one: &Value, other: &Value) -> bool {
             one.len() == other.len() && one.iter().zip(other).all(|(a, b)| same_values(a, b))
         }
         (Value::String(_), Value::String(_)) => one == other,
-        (Value::String(text), value) | (value, Value::String(text)) => *text == value.to_string(),
+        (Value::String(text), value) | (value, Value::String(text)) => {
+            let written = value.to_string();
+            *text == written
+        }
         _ => one == other,
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Instant;
 
 use andante_engine::{Event, PromptInput, Request, Sampling};
-use andante_text::{ChatRequest, Message, Role};
+use andante_text::{ChatRequest, Message, Part, Role};
 use anyhow::{Context, Result, bail};
 
 use crate::args::RunArgs;
@@ -55,6 +55,26 @@ fn note(text: Arguments<'_>) {
     eprintln!("{text}");
 }
 
+/// Prints a part of the answer and keeps it for the conversation. What the model thinks is shown faintly, and only to a person:
+/// elsewhere standard output holds the answer alone.
+fn say(part: Part, answer: &mut Message) -> Result<()> {
+    match part {
+        Part::Text(text) => {
+            print(format_args!("{text}"))?;
+            answer.content.get_or_insert_default().push_str(&text);
+        }
+        Part::Reasoning(text) => {
+            if io::stdout().is_terminal() {
+                print(format_args!("\x1b[2m{text}\x1b[0m"))?;
+            }
+            answer.reasoning.get_or_insert_default().push_str(&text);
+        }
+        // Without tools nothing is called.
+        Part::Call { .. } | Part::Arguments(_) => {}
+    }
+    Ok(())
+}
+
 struct Talk<'a> {
     session: &'a Session,
     args: &'a RunArgs,
@@ -83,16 +103,15 @@ impl Talk<'_> {
     fn turn(&mut self, text: &str) -> Result<()> {
         let request = self.request(text)?;
         let mut events = self.session.handle.submit(request)?;
-        let mut answer = String::new();
+        let mut answer = Message::new(Role::Assistant, "");
         let (mut tokens, mut first) = (0_u32, None);
         while let Some(event) = events.recv_blocking() {
             match event {
                 Event::Token(delta) => {
                     first.get_or_insert_with(Instant::now);
                     tokens += 1;
-                    for text in delta.texts() {
-                        print(format_args!("{text}"))?;
-                        answer += text;
+                    for part in delta.parts {
+                        say(part, &mut answer)?;
                     }
                 }
                 Event::Failed(failure) => bail!("no answer: {failure}"),
@@ -109,7 +128,7 @@ impl Talk<'_> {
                 f64::from(tokens.saturating_sub(1)) / seconds
             ));
         }
-        self.messages.push(Message::new(Role::Assistant, &answer));
+        self.messages.push(answer);
         Ok(())
     }
 

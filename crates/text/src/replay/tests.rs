@@ -109,7 +109,7 @@ impl Model {
         let written = prompt.text();
         (
             written,
-            replay(prompt, turns, &opening, &self.tokenizer).text(),
+            replay(&prompt, turns, &opening, &self.tokenizer).text(),
         )
     }
 }

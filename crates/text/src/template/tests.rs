@@ -507,3 +507,101 @@ fn bos_is_put_first_once() {
         assert_eq!(prompt.encode(&tokenizer), [1, 3], "{source}");
     }
 }
+
+fn with_tools(messages: Vec<Message>) -> ChatRequest {
+    ChatRequest {
+        messages,
+        tools: vec![json!({"type": "function", "function": {"name": "read"}})],
+        add_generation_prompt: true,
+        ..ChatRequest::default()
+    }
+}
+
+#[test]
+fn a_template_that_knows_no_tools_tells_of_them_in_our_words() {
+    let source =
+        "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}";
+    let mut asked = Message::new(Role::Assistant, "I look.");
+    asked.tool_calls.push(ToolCall {
+        id: None,
+        name: "read".into(),
+        arguments: "{\"n\":1}".into(),
+    });
+    let messages = vec![
+        Message::new(Role::System, "Be kind."),
+        Message::new(Role::User, "go"),
+        asked,
+        Message::new(Role::Tool, "one"),
+        Message::new(Role::Tool, "two"),
+        Message::new(Role::User, "so?"),
+    ];
+    let prompt = template(source)
+        .render(&with_tools(messages.clone()))
+        .unwrap()
+        .text();
+    let start = "system: Be kind.\n\nYou can call functions.";
+    assert!(
+        prompt.starts_with(start) && prompt.contains("{\"name\":\"read\"}\n</tools>"),
+        "{prompt}"
+    );
+    let rest = "user: go\nassistant: I look.\n<tool_call>\n{\"name\":\"read\",\"arguments\":{\"n\":1}}\n</tool_call>\n\
+        user: <tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>\nuser: so?\n";
+    assert!(prompt.ends_with(rest), "{prompt}");
+    // Without a system message there is one; with a template that knows tools, or without tools, nothing changes.
+    let prompt = template(source)
+        .render(&with_tools(vec![Message::new(Role::User, "go")]))
+        .unwrap()
+        .text();
+    assert!(
+        prompt.starts_with("system: You can call functions."),
+        "{prompt}"
+    );
+    let knows = format!("{{% if tools %}}T{{% endif %}}{source}");
+    let prompt = template(&knows)
+        .render(&with_tools(messages.clone()))
+        .unwrap()
+        .text();
+    assert!(
+        prompt.starts_with("Tsystem: Be kind.\nuser: go\n"),
+        "{prompt}"
+    );
+    let without = ChatRequest {
+        tools: Vec::new(),
+        ..with_tools(messages)
+    };
+    let prompt = template(source).render(&without).unwrap().text();
+    assert!(
+        prompt.starts_with("system: Be kind.\nuser: go\n"),
+        "{prompt}"
+    );
+}
+
+#[test]
+fn reasoning_and_its_switch_have_the_names_that_templates_look_for() {
+    let source = "{{ thinking }} {% for message in messages %}{{ message.content }}|{{ message.thinking }}|{% endfor %}";
+    let mut message = Message::new(Role::Assistant, "text");
+    message.reasoning = Some("thought".into());
+    let mut request = ChatRequest {
+        messages: vec![message.clone()],
+        ..ChatRequest::default()
+    };
+    request
+        .template_args
+        .insert("enable_thinking".into(), false.into());
+    assert_eq!(
+        template(source).render(&request).unwrap().text(),
+        "False text|thought|"
+    );
+    // Beside calls, such a template takes one or the other.
+    message.tool_calls.push(ToolCall {
+        id: None,
+        name: "read".into(),
+        arguments: "{}".into(),
+    });
+    request.messages = vec![message];
+    request.template_args.insert("thinking".into(), true.into());
+    assert_eq!(
+        template(source).render(&request).unwrap().text(),
+        "True None|thought|"
+    );
+}

@@ -317,7 +317,11 @@ fn twenty_turns_of_an_agent_compute_only_what_is_new() {
                 show(&parts),
                 format!("r(Step {step}.) t(I look.) c(read) a({{\"n\" :  {step}}})")
             );
-            assert_eq!(usage.cached_tokens, computed / 16 * 16, "step {step}");
+            let whole_blocks = computed / 16 * 16;
+            assert!(
+                (whole_blocks..=computed).contains(&usage.cached_tokens),
+                "step {step}"
+            );
             // The end token was sampled, but nothing was computed from it.
             computed = usage.prompt_tokens + usage.completion_tokens - 1;
             request.messages.push(sent_back(&parts, keeps_reasoning));

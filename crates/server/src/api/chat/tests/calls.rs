@@ -134,7 +134,7 @@ async fn a_whole_answer_with_calls() {
 async fn a_call_that_the_limit_cuts_ends_by_length() {
     let server = server();
     let mut request = body("call");
-    request["max_tokens"] = json!(50);
+    request["max_tokens"] = json!(49);
     let choice = server.chat(&request).await.json()["choices"][0].clone();
     assert_eq!(choice["finish_reason"], "length");
     assert_eq!(
@@ -163,7 +163,7 @@ async fn the_next_turn_repeats_the_call_as_it_was_sampled() {
     let computed =
         usage["prompt_tokens"].as_u64().unwrap() + usage["completion_tokens"].as_u64().unwrap() - 1;
     let cached = &second["usage"]["prompt_tokens_details"]["cached_tokens"];
-    assert_eq!(cached.as_u64().unwrap(), computed / 16 * 16);
+    assert!((computed / 16 * 16..=computed).contains(&cached.as_u64().unwrap()));
 }
 
 #[tokio::test]
@@ -244,8 +244,8 @@ async fn a_budget_ends_thinking() {
         let mut request = json!({"messages": user("think"), "temperature": 0, "max_tokens": 40});
         request[field] = value;
         let message = server.chat(&request).await.json()["choices"][0]["message"].clone();
-        // The opening tag takes seven of the ten, and is no reasoning yet.
-        assert_eq!(message["reasoning_content"], "One two th", "{field}");
+        // The byte with which the opening tag is complete is the first of the ten.
+        assert_eq!(message["reasoning_content"], "One two t", "{field}");
         assert!(!message["content"].as_str().unwrap().is_empty());
     }
 }
