@@ -258,7 +258,7 @@ impl EngineHandle {
             sink,
             submitted_us,
         };
-        if self.mailbox.send(Command::Submit(submission)) {
+        if self.mailbox.send(Command::Submit(Box::new(submission))) {
             Ok(stream)
         } else {
             Err(SubmitError::Dead)

@@ -16,7 +16,7 @@ use crate::sync::{Arc, Condvar, Mutex, lock};
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Serve this request.
-    Submit(Submission),
+    Submit(Box<Submission>),
     /// The client is gone: forget the request.
     Cancel(u64),
     /// The client has made room in its ring.

@@ -21,7 +21,7 @@ impl Engine {
         }
         while let Some(command) = self.inbox.next() {
             match command {
-                Command::Submit(submission) => self.admit(submission),
+                Command::Submit(submission) => self.admit(*submission),
                 Command::Cancel(id) => self.cancel(id),
                 Command::Unpark(id) => {
                     if let Some(generation) = self.generations.get_mut(&id) {
