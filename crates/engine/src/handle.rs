@@ -82,16 +82,18 @@ impl EngineHandle {
         sampling: &mut Sampling,
     ) -> Result<bool, RequestError> {
         let answer = sampling.constraint.as_ref().map(|asked| &asked.constraint);
-        let (choice, parallel) = (&chat.tool_choice, chat.parallel_tool_calls);
         let tokenizer = &self.shared.text.tokenizer;
-        let calls = opening.calls(&chat.tools, choice, parallel, answer, tokenizer);
+        let calls = opening.calls(chat, answer, tokenizer);
         let name = "tool_choice";
         let calls = calls.map_err(|error| RequestError::Constraint { name, error })?;
         let Some(constraint) = calls else {
             return Ok(false);
         };
-        let asked =
-            answer.is_some() || matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        let asked = answer.is_some()
+            || matches!(
+                chat.tool_choice,
+                ToolChoice::Required | ToolChoice::Named(_)
+            );
         if !asked && !chat.tools.iter().any(andante_text::is_strict) {
             // Nobody has asked for arguments that fit: tools beyond the compiler are no reason to refuse them.
             if self.shared.constraints.compile(&constraint).is_err() {

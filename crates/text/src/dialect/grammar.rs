@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Begun, Opening};
 use crate::constraint::{embedded, literal};
 use crate::tokenizer::{Fragment, SpecialTokens, TokenKind};
-use crate::{Constraint, TextError, Tokenizer, ToolChoice};
+use crate::{ChatRequest, Constraint, TextError, Tokenizer, ToolChoice};
 
 /// How a dialect writes calls. `NAME` stands for the function's name.
 struct Form {
@@ -146,18 +146,22 @@ impl Opening {
     /// [`TextError::Constraint`] where a dialect's calls cannot be forced but must be, and for a name that no tool has.
     pub fn calls(
         &self,
-        tools: &[Value],
-        choice: &ToolChoice,
-        parallel: bool,
+        chat: &ChatRequest,
         answer: Option<&Constraint>,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Constraint>, TextError> {
+        let ChatRequest {
+            tools,
+            tool_choice: choice,
+            parallel_tool_calls: parallel,
+            ..
+        } = chat;
         let forced = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
-        let strict = tools.iter().any(|tool| is_strict(tool));
+        let strict = tools.iter().any(is_strict);
         if *choice == ToolChoice::None || tools.is_empty() && !forced {
             return Ok(None);
         }
-        if !forced && answer.is_none() && !strict && parallel {
+        if !forced && answer.is_none() && !strict && *parallel {
             return Ok(None);
         }
         let Some(form) = self.form(tokenizer) else {
@@ -176,10 +180,10 @@ impl Opening {
         };
         let mut lark = Lark::new(tokenizer);
         let before = self.before(&mut lark);
-        let wanted = tools
+        let callable = tools
             .iter()
             .filter(|tool| named.is_none_or(|name| function(tool)["name"] == name));
-        let functions: Vec<Function> = wanted.map(Function::of).collect();
+        let functions: Vec<Function> = callable.map(Function::of).collect();
         if functions.is_empty() {
             let why = match named {
                 Some(name) => format!("there is no tool `{name}`"),
@@ -187,9 +191,13 @@ impl Opening {
             };
             return Err(TextError::constraint(why));
         }
-        let parallel = parallel && named.is_none();
+        let wanted = Wanted {
+            form,
+            functions,
+            parallel: *parallel && named.is_none(),
+        };
         if forced || answer.is_some() {
-            let calls = lark.calls(&form, &functions, parallel, "");
+            let calls = lark.calls(&wanted, wanted.parallel, "");
             let body = match answer {
                 Some(_) if !forced && self.is_harmony() => {
                     let header = lark.spelt("<|channel|>final<|message|>");
@@ -202,26 +210,20 @@ impl Opening {
             let answer = answer.filter(|_| !forced).cloned();
             return Ok(Some(lark.around(answer)));
         }
-        Ok(self.free(lark, &before, &form, &functions, parallel))
+        Ok(self.free(lark, &before, &wanted))
     }
 
     /// Text as the model likes, and calls in their form.
-    fn free(
-        &self,
-        mut lark: Lark<'_>,
-        before: &str,
-        form: &Form,
-        functions: &[Function],
-        parallel: bool,
-    ) -> Option<Constraint> {
+    fn free(&self, mut lark: Lark<'_>, before: &str, wanted: &Wanted) -> Option<Constraint> {
+        let Wanted { form, parallel, .. } = wanted;
         let opener = format!("{}{}", form.begin, form.open);
         let opener = opener.split("NAME").next().unwrap_or_default();
         let (trigger, is_token) = lark.first(opener)?;
         let rest = if is_token { "" } else { &trigger[..] };
         // Blanks between calls are text here, so one call follows the next by itself, unless a block holds them all.
-        let listed = parallel && !form.end.is_empty();
-        let calls = lark.calls(form, functions, listed, rest);
-        let times = if parallel { "*" } else { "?" };
+        let listed = *parallel && !form.end.is_empty();
+        let calls = lark.calls(wanted, listed, rest);
+        let times = if *parallel { "*" } else { "?" };
         if self.is_harmony() {
             let end = lark.spelt("<|end|><|start|>assistant");
             let text = lark.spelt("<|channel|>final<|message|>");
@@ -365,6 +367,14 @@ impl Function {
     }
 }
 
+/// The calls that an answer may hold.
+struct Wanted {
+    form: Form,
+    functions: Vec<Function>,
+    /// Whether it may hold several.
+    parallel: bool,
+}
+
 /// A grammar under way.
 struct Lark<'t> {
     /// All control tokens.
@@ -433,7 +443,10 @@ impl<'t> Lark<'t> {
     }
 
     /// The rule for calls; of the first one, `said` has been said.
-    fn calls(&mut self, form: &Form, functions: &[Function], parallel: bool, said: &str) -> String {
+    fn calls(&mut self, wanted: &Wanted, parallel: bool, said: &str) -> String {
+        let Wanted {
+            form, functions, ..
+        } = wanted;
         let rest = |text: &str| text.strip_prefix(said).unwrap_or(text).to_owned();
         let (begin, first_open) = if form.begin.is_empty() {
             (String::new(), rest(form.open))

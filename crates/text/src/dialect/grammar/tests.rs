@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::dialect::structure;
 use crate::test_vocab::{CONTROL, USER_DEFINED, bpe};
 use crate::{
-    Constraint, ConstraintCompiler, Dialect, Opening, Part, Prompt, TextError, Tokenizer,
-    ToolChoice,
+    ChatRequest, Constraint, ConstraintCompiler, Dialect, Opening, Part, Prompt, TextError,
+    Tokenizer, ToolChoice,
 };
 
 /// A model's dialect, with its markers as tokens of a kind or as text.
@@ -52,7 +52,7 @@ impl Model {
         tools: &[Value],
     ) -> Constraint {
         self.opening(prompt)
-            .calls(tools, choice, parallel, None, &self.tokenizer)
+            .calls(&chat(tools, choice, parallel), None, &self.tokenizer)
             .expect("a dialect with a form")
             .expect("a constraint")
     }
@@ -108,6 +108,15 @@ impl Model {
             .into_iter()
             .for_each(|part| part.append_to(&mut parts));
         parts
+    }
+}
+
+fn chat(tools: &[Value], choice: &ToolChoice, parallel: bool) -> ChatRequest {
+    ChatRequest {
+        tools: tools.to_vec(),
+        tool_choice: choice.clone(),
+        parallel_tool_calls: parallel,
+        ..ChatRequest::default()
     }
 }
 
@@ -247,7 +256,7 @@ fn a_forced_call_has_its_form_and_reads_back() {
             model.refuses(&required, "Hello");
             assert_eq!(
                 read(&model.parts(prompt, one)),
-                [expected.clone()],
+                std::slice::from_ref(&expected),
                 "{dialect}: {one}"
             );
             if let Some(two) = two {
@@ -338,15 +347,17 @@ fn reasoning_may_come_before_a_forced_call() {
 fn without_force_only_what_is_strict_is_constrained() {
     for kind in [CONTROL, USER_DEFINED] {
         let model = Model::new("hermes", &["<tool_call>", "</tool_call>"], kind);
-        let free =
-            model
-                .opening("")
-                .calls(&loose(), &ToolChoice::Auto, true, None, &model.tokenizer);
+        let free = model.opening("").calls(
+            &chat(&loose(), &ToolChoice::Auto, true),
+            None,
+            &model.tokenizer,
+        );
         assert_eq!(free.expect("nothing to refuse"), None);
-        let none =
-            model
-                .opening("")
-                .calls(&tools(), &ToolChoice::None, true, None, &model.tokenizer);
+        let none = model.opening("").calls(
+            &chat(&tools(), &ToolChoice::None, true),
+            None,
+            &model.tokenizer,
+        );
         assert_eq!(none.expect("nothing to refuse"), None);
         let auto = model.calls("", &ToolChoice::Auto, true, &tools());
         let call =
@@ -378,9 +389,7 @@ fn a_form_of_the_text_goes_with_tools() {
     let both = model
         .opening("")
         .calls(
-            &loose(),
-            &ToolChoice::Auto,
-            true,
+            &chat(&loose(), &ToolChoice::Auto, true),
             Some(&answer),
             &model.tokenizer,
         )
@@ -400,7 +409,7 @@ fn what_cannot_be_forced_is_said() {
     let error = |model: &Model, choice: ToolChoice| {
         let calls = model
             .opening("")
-            .calls(&tools(), &choice, true, None, &model.tokenizer);
+            .calls(&chat(&tools(), &choice, true), None, &model.tokenizer);
         match calls {
             Err(error @ TextError::Constraint { .. }) => error.to_string(),
             other => panic!("{other:?}"),
