@@ -1,12 +1,13 @@
 //! From the scheduler's step to the model's batch.
 
-use andante_model::{Batch, RowLogits};
+use andante_model::{Batch, Pooling, RowLogits};
 use andante_sched::{Scheduler, SeqId, Step};
 
-/// Writes the rows of `step` into `batch`, decode rows first, and into `sampled` whose logits come back, in order.
+/// Writes the rows of `step` into `batch`, decode rows first, and into `sampled` who gets a result, in order. `pooling`
+/// says whose result is an embedding.
 pub(crate) fn flatten(
     step: &Step,
-    scheduler: &Scheduler,
+    (scheduler, pooling): (&Scheduler, &dyn Fn(SeqId) -> Option<Pooling>),
     batch: &mut Batch,
     sampled: &mut Vec<SeqId>,
 ) {
@@ -35,10 +36,11 @@ pub(crate) fn flatten(
             .block_table(part.id)
             .expect("a planned sequence has blocks");
         let range = part.start as usize..(part.start + part.tokens) as usize;
-        let logits = if part.last {
-            RowLogits::Last
-        } else {
-            RowLogits::None
+        let logits = match (pooling(part.id), part.last) {
+            (Some(Pooling::Mean | Pooling::Cls), _) => RowLogits::AllStates,
+            (Some(Pooling::Last), true) => RowLogits::LastState,
+            (None, true) => RowLogits::Last,
+            (_, false) => RowLogits::None,
         };
         batch.push_sequence(&tokens[range], part.start, table, block_tokens, logits);
         if part.last {

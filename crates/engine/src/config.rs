@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use andante_model::ModelInfo;
+use andante_model::{ModelInfo, Pooling};
 use andante_sched::{Config, Mode, Profile, TenantId};
 
 use crate::error::EngineError;
@@ -11,6 +11,8 @@ use crate::error::EngineError;
 /// How much the engine holds and how it shares its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
+    /// How the hidden states of a text become its embedding, instead of what the model file says (or else the last).
+    pub pooling: Option<Pooling>,
     /// Sequences of a whole context that memory is reserved for at load.
     pub sessions: u32,
     /// Sequences that are computed at once; 0 means as many as `sessions`. More of them than sessions share the memory,
@@ -67,6 +69,7 @@ impl Default for EngineConfig {
         Self {
             sessions: 4,
             max_active: 0,
+            pooling: None,
             context: 8192,
             cache_tokens: 0,
             profile: Profile::Interactive,
@@ -114,6 +117,10 @@ impl EngineConfig {
             }),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn pooling_of(&self, info: &ModelInfo) -> Pooling {
+        self.pooling.or(info.pooling).unwrap_or(Pooling::Last)
     }
 
     /// Tokens of one sequence of a model that was trained for `trained` tokens.

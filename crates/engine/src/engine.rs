@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use andante_model::{Batch, Limits, Model, ModelError};
+use andante_model::{Batch, Limits, Model, ModelError, Pooling};
 use andante_sched::{Config, IoCost, IoKind, Outcome, Plan, Scheduler, SeqId, Step, micros};
 
 use crate::batch;
@@ -95,8 +95,10 @@ struct Ending {
 /// The step in flight.
 #[derive(Debug, Default)]
 struct Launched {
-    /// The sequences whose logits come back, in order.
+    /// The sequences that get a result, in order.
     sampled: Vec<SeqId>,
+    /// Each sequence with its rows, and whether it gets a result.
+    ranges: Vec<(SeqId, usize, bool)>,
     record: StepRecord,
 }
 
@@ -119,7 +121,10 @@ impl Engine {
             blocks: scheduler.config().blocks,
             batch_tokens: scheduler.config().slots + scheduler.config().q_max,
             logit_rows: scheduler.config().slots,
-            state_rows: 0,
+            state_rows: match config.pooling_of(&info) {
+                Pooling::Last => scheduler.config().slots,
+                Pooling::Mean | Pooling::Cls => scheduler.config().slots + scheduler.config().q_max,
+            },
         })?;
         let vocab = u32::try_from(info.vocab).expect("token ids are u32");
         let ends = (0..vocab)
@@ -283,9 +288,10 @@ impl Engine {
     fn launch(&mut self) -> Result<(), ModelError> {
         self.run_io();
         let step = self.scheduler.in_flight().expect("a step has been planned");
+        let pooling = |id| self.generations.get(&id)?.pooling();
         batch::flatten(
             step,
-            &self.scheduler,
+            (&self.scheduler, &pooling),
             &mut self.batch,
             &mut self.launched.sampled,
         );
@@ -359,20 +365,32 @@ impl Engine {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let logits = self.model.logits()?;
         let step = self
             .scheduler
             .in_flight()
             .expect("a step has been launched");
-        let decodes = step.decode.iter().map(|&id| (id, true));
-        let prompts = step.prefill.iter().map(|part| (part.id, part.last));
+        let decodes = step.decode.iter().map(|&id| (id, 1, true));
+        let prompts = step
+            .prefill
+            .iter()
+            .map(|part| (part.id, part.tokens as usize, part.last));
+        let mut ranges = std::mem::take(&mut self.launched.ranges);
+        ranges.clear();
+        ranges.extend(decodes.chain(prompts));
+        let embeds = |id: &SeqId| self.generations[id].pooling().is_some();
+        if ranges.iter().any(|(id, _, _)| embeds(id)) {
+            self.pool(&ranges)?;
+        }
+        let logits = self.model.logits()?;
         let mut row = 0;
-        for (id, samples) in decodes.chain(prompts) {
-            let outcome = if samples {
-                let generation = self
-                    .generations
-                    .get_mut(&id)
-                    .expect("a planned sequence has a generation");
+        for &(id, _, last) in &ranges {
+            let generation = self
+                .generations
+                .get_mut(&id)
+                .expect("a planned sequence has a generation");
+            let outcome = if let Some(outcome) = generation.pooled() {
+                outcome
+            } else if last {
                 row += 1;
                 generation.advance(
                     logits.row(row - 1),
@@ -383,6 +401,28 @@ impl Engine {
                 Outcome::Prefilled
             };
             self.outcomes.push(outcome);
+        }
+        self.launched.ranges = ranges;
+        Ok(())
+    }
+
+    /// Hands the hidden states of the step in flight to those that make an embedding of them.
+    fn pool(&mut self, ranges: &[(SeqId, usize, bool)]) -> Result<(), ModelError> {
+        let states = self.model.states()?;
+        let mut row = 0;
+        for &(id, tokens, last) in ranges {
+            let generation = self
+                .generations
+                .get_mut(&id)
+                .expect("a planned sequence has a generation");
+            let count = match generation.pooling() {
+                None => continue,
+                Some(Pooling::Last) => usize::from(last),
+                Some(Pooling::Mean | Pooling::Cls) => tokens,
+            };
+            let states = (row..row + count).map(|row| states.row(row));
+            generation.pool(states, last);
+            row += count;
         }
         Ok(())
     }

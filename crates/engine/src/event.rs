@@ -29,6 +29,8 @@ pub enum Event {
     },
     /// A piece of the answer.
     Token(Delta),
+    /// What an embedding was asked for: `[hidden]` numbers, of no particular length as a vector.
+    Embedding(Vec<f32>),
     /// The answer is complete.
     Finished {
         /// Why it ended.

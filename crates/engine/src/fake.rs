@@ -298,7 +298,10 @@ impl Model for FakeModel {
         self.states.clear();
         for &row in &batch.state_rows {
             let sequence = self.read_kv(batch, row);
-            self.states.extend(Self::state(&sequence));
+            let poisoned = self.poison.is_some_and(|poison| sequence.contains(&poison));
+            let state = Self::state(&sequence);
+            self.states
+                .extend(state.map(|x| if poisoned { f32::NAN } else { x }));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use andante_model::Pooling;
 use andante_sched::Outcome;
 use andante_text::{Opening, Output, OutputStream, Part, Tokenizer, Turn};
 
@@ -13,6 +14,7 @@ use crate::event::{
 };
 use crate::handle::Shared;
 use crate::mailbox::Submission;
+use crate::pool::Pool;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch, Unusable};
 use crate::seal;
 use crate::spellings::{Spellings, Spelt};
@@ -81,6 +83,8 @@ pub(crate) struct Generation {
     parked_us: Option<u64>,
     /// Entries whose text is held back.
     logprobs: Vec<TokenLogprob>,
+    /// What makes an embedding, if that is what was asked for.
+    pool: Option<Pool>,
     /// What this step has to say; pushed when the step is over.
     delta: Option<Delta>,
     /// How this step ends it, if it does.
@@ -154,6 +158,7 @@ impl Generation {
             longest_gap_us: 0,
             parked_us: None,
             logprobs: Vec::new(),
+            pool: request.pooling.map(Pool::new),
             delta: None,
             end: None,
             sink,
@@ -171,6 +176,35 @@ impl Generation {
         self.usage.cached_tokens = cached_tokens;
     }
 
+    /// How its hidden states become one, if it is to be an embedding.
+    pub(crate) fn pooling(&self) -> Option<Pooling> {
+        self.pool.as_ref().map(Pool::pooling)
+    }
+
+    /// Takes the hidden states of a part of its prompt, with the `last` of them all.
+    pub(crate) fn pool<'a>(&mut self, states: impl Iterator<Item = &'a [f32]>, last: bool) {
+        let Some(pool) = &mut self.pool else {
+            return;
+        };
+        states.for_each(|state| pool.add(state));
+        if last {
+            self.end = Some(match pool.finish() {
+                true => Ok(FinishReason::Stop { sequence: None }),
+                false => Err(Failure::NonFiniteLogits),
+            });
+        }
+    }
+
+    /// What a step has done for an embedding.
+    pub(crate) fn pooled(&self) -> Option<Outcome> {
+        self.pool.as_ref()?;
+        Some(match &self.end {
+            None => Outcome::Prefilled,
+            Some(Ok(_)) => Outcome::Finish,
+            Some(Err(_)) => Outcome::Failed,
+        })
+    }
+
     /// Adds what the step that ended at `now_us` brought to the engine's counters.
     pub(crate) fn count(&mut self, now_us: u64, status: &mut Status) {
         if let Some(guide) = &mut self.guide {
@@ -183,11 +217,16 @@ impl Generation {
             status.count_failure(failure);
             return;
         }
+        if self.pool.is_some() {
+            self.first_token_us = now_us;
+            self.count_prompt(status);
+            status.finished += 1;
+            return;
+        }
         status.generated_tokens += 1;
         if self.is_first_token() {
             self.first_token_us = now_us;
-            status.prompt_tokens += u64::from(self.usage.prompt_tokens);
-            status.cached_tokens += u64::from(self.usage.cached_tokens);
+            self.count_prompt(status);
             let waited_us = now_us.saturating_sub(self.submitted_us);
             status.first_token_time.add(waited_us);
         } else {
@@ -201,6 +240,11 @@ impl Generation {
                 status.longest_gap.add(self.longest_gap_us);
             }
         }
+    }
+
+    fn count_prompt(&self, status: &mut Status) {
+        status.prompt_tokens += u64::from(self.usage.prompt_tokens);
+        status.cached_tokens += u64::from(self.usage.cached_tokens);
     }
 
     /// Chooses the next token from `row`, `[vocab]` logits, and turns it into parts of the answer.
@@ -398,6 +442,9 @@ impl Generation {
             }
             if let Some(delta) = self.delta.take() {
                 pushed = self.sink.push(Event::Token(delta));
+            }
+            if let Some(pool) = self.pool.take_if(|_| self.end.is_some()) {
+                pushed = self.sink.push(Event::Embedding(pool.into_embedding()));
             }
         }
         match self.end.take() {

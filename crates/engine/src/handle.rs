@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use andante_model::ModelInfo;
+use andante_model::{ModelInfo, Pooling};
 use andante_sched::{Priority, Scheduler};
 use andante_text::{
     ChatRequest, ChatTemplate, Dialect, Opening, Prompt, Tokenizer, ToolChoice, replay,
@@ -127,6 +127,23 @@ impl EngineHandle {
         self.prepare(tokens, sampling)
     }
 
+    /// Tokenises a text, or takes tokens as they are, for one [`Event::Embedding`](crate::Event::Embedding) in place of an answer.
+    ///
+    /// # Errors
+    /// Those of [`prepare_text`](Self::prepare_text).
+    pub fn prepare_embedding(&self, text: PromptInput) -> Result<Request, RequestError> {
+        let pooling = self.shared.pooling;
+        let sampling = Sampling {
+            max_tokens: Some(1),
+            // What is found in the cache has no hidden states, and only the last token's are computed all the same.
+            cache_prompt: pooling == Pooling::Last,
+            ..Sampling::default()
+        };
+        let mut request = self.prepare_text(text, sampling)?;
+        request.pooling = Some(pooling);
+        Ok(request)
+    }
+
     /// A conversation as the chat template writes it. Tools that must not be called are left out.
     ///
     /// # Errors
@@ -231,6 +248,7 @@ impl EngineHandle {
             tenant: Tenant::default(),
             priority: Priority::default(),
             salt,
+            pooling: None,
             opening: None,
         })
     }
@@ -401,6 +419,8 @@ pub(crate) struct Shared {
     seal: Seal,
     constraints: Constraints,
     context: u32,
+    /// How embeddings are made.
+    pooling: Pooling,
     /// For the requests that run and those that wait.
     places: Places,
     ring_events: usize,
@@ -423,6 +443,7 @@ impl Shared {
         let status = Status::new(config, context, scheduler);
         Self {
             clock,
+            pooling: config.pooling_of(&info),
             info,
             constraints: Constraints::new(Arc::clone(&text.tokenizer)),
             text,

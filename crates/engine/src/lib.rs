@@ -18,6 +18,7 @@ mod generation;
 mod handle;
 mod mailbox;
 mod places;
+mod pool;
 mod preload;
 mod recording;
 mod request;
@@ -32,7 +33,7 @@ mod tenant;
 mod thinking;
 mod turns;
 
-pub use andante_model::ModelInfo;
+pub use andante_model::{ModelInfo, Pooling};
 pub use andante_sched::{
     CostModel, FRACTION_BITS, Mode, Prefill, Priority, Profile, SeqId, StallLimit,
     Stats as SchedulerStats, TenantId, TenantStats,

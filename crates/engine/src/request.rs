@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use andante_model::Pooling;
 use andante_sched::Priority;
 use andante_text::Opening;
 
@@ -23,6 +24,8 @@ pub struct Request {
     pub(crate) priority: Priority,
     /// Its prefix is shared only with requests of the same salt.
     pub(crate) salt: u64,
+    /// How its hidden states become one, if it is to be an embedding.
+    pub(crate) pooling: Option<Pooling>,
     /// How its answer is to be read, if it answers a conversation.
     pub(crate) opening: Option<Opening>,
 }

@@ -29,6 +29,7 @@ pub(crate) enum Progress {
     /// With the tokens of its prompt.
     Started(usize, Usage),
     Delta(usize, Delta),
+    Embedding(usize, Vec<f32>),
     Finished(usize, FinishReason),
     /// All choices have finished: the last event, unless `Failed` is.
     Ended(Totals),
@@ -49,6 +50,8 @@ pub(crate) struct Totals {
 pub(crate) struct Choice {
     pub(crate) parts: Vec<Part>,
     pub(crate) logprobs: Vec<TokenLogprob>,
+    /// Empty unless it was asked for.
+    pub(crate) embedding: Vec<f32>,
     pub(crate) reason: FinishReason,
 }
 
@@ -106,6 +109,7 @@ impl Answer {
             .map(|_| Choice {
                 parts: Vec::new(),
                 logprobs: Vec::new(),
+                embedding: Vec::new(),
                 reason: FinishReason::Length,
             })
             .collect();
@@ -119,6 +123,7 @@ impl Answer {
                     }
                     choice.logprobs.extend(delta.logprobs);
                 }
+                Progress::Embedding(choice, embedding) => choices[choice].embedding = embedding,
                 Progress::Finished(choice, reason) => choices[choice].reason = reason,
                 Progress::Ended(totals) => return Ok((choices, totals)),
                 Progress::Failed(error) => return Err(error),
@@ -140,6 +145,7 @@ impl Answer {
                 Progress::Started(choice, prompt)
             }
             Some(Event::Token(delta)) => Progress::Delta(choice, delta),
+            Some(Event::Embedding(embedding)) => Progress::Embedding(choice, embedding),
             Some(Event::Finished {
                 reason,
                 usage,

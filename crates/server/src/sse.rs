@@ -129,6 +129,8 @@ impl<E: Encode> EventBody<E> {
                 Progress::Delta(choice, delta) => {
                     self.encoder.delta(choice, delta, &mut self.frames);
                 }
+                // Nobody asks for these in a stream.
+                Progress::Embedding(..) => {}
                 Progress::Finished(choice, reason) => {
                     self.encoder.finished(choice, reason, &mut self.frames);
                 }

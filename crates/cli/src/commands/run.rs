@@ -115,7 +115,7 @@ impl Talk<'_> {
                     }
                 }
                 Event::Failed(failure) => bail!("no answer: {failure}"),
-                Event::Started { .. } | Event::Finished { .. } => {}
+                Event::Started { .. } | Event::Embedding(_) | Event::Finished { .. } => {}
             }
         }
         print(format_args!("\n"))?;

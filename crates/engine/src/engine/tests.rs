@@ -3,6 +3,7 @@
 mod answers;
 mod clocks;
 mod constrained;
+mod embeddings;
 mod hand_off;
 #[cfg(loom)]
 mod loom;

@@ -17,6 +17,7 @@ fn request(sampling: Sampling, seed: u64) -> Request {
         tenant: Tenant::default(),
         priority: Priority::Normal,
         salt: 0,
+        pooling: None,
         opening: None,
     }
 }

@@ -85,7 +85,7 @@ fn logprobs(body: &Field<'_>) -> Result<Option<u8>, ApiError> {
 }
 
 /// One text, a list of texts, the token ids of one, or a list of those.
-fn prompts(field: &Field<'_>) -> Result<Vec<PromptInput>, ApiError> {
+pub(super) fn prompts(field: &Field<'_>) -> Result<Vec<PromptInput>, ApiError> {
     const EXPECTED: &str =
         "a string, an array of strings, or an array of token ids or of such arrays";
     let items = match field.value() {

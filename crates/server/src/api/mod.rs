@@ -4,6 +4,7 @@ mod blocks;
 mod chat;
 mod completions;
 mod constraint;
+mod embeddings;
 mod health;
 mod history;
 mod message;
@@ -40,6 +41,7 @@ pub(crate) fn routes(server: Server) -> Router {
     let openai = Router::new()
         .route("/chat/completions", post(chat::create))
         .route("/completions", post(completions::create))
+        .route("/embeddings", post(embeddings::create))
         .route("/messages", post(messages::create))
         .route("/messages/count_tokens", post(messages::count_tokens))
         .route("/responses", post(responses::create))

@@ -141,6 +141,7 @@ async fn a_whole_message_in_full() {
     let choice = Choice {
         parts: whole,
         logprobs: Vec::new(),
+        embedding: Vec::new(),
         reason: FinishReason::Stop { sequence: None },
     };
     let mut encoder = encoder(&server, true);
@@ -219,6 +220,7 @@ async fn arguments_that_are_no_object_are_kept() {
         let choice = Choice {
             parts: vec![call, Part::Arguments(arguments.into())],
             logprobs: Vec::new(),
+            embedding: Vec::new(),
             reason: FinishReason::Length,
         };
         let mut encoder = encoder(&server, true);

@@ -139,6 +139,7 @@ async fn thinking_and_calls_have_fields_of_their_own() {
     let choice = Choice {
         parts: whole,
         logprobs: Vec::new(),
+        embedding: Vec::new(),
         reason: stop(),
     };
     let mut encoder = OllamaEncoder::new(Kind::Chat, "m", false);

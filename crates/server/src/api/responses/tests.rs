@@ -190,6 +190,7 @@ async fn streamed_items_are_those_of_the_final_response_and_of_a_whole_one() {
     let choice = Choice {
         parts: whole,
         logprobs: Vec::new(),
+        embedding: Vec::new(),
         reason: STOP,
     };
     let mut encoder = encoder(&server, &json!({}));
