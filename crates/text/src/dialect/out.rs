@@ -1,7 +1,8 @@
 //! What a parser has read so far: parts of an answer, with the whitespace around syntax left out.
 //!
 //! Whitespace between text and a marker belongs to the syntax (templates write it as they like), so it is held back until what
-//! follows is known. Whitespace before the first text of an answer, and after the last, is the model's own and stays.
+//! follows is known. Whitespace before the first text of an answer, and after the last, is the model's own and stays. Where no calls
+//! can follow, whitespace in text is passed on at once, so that a stop string of line breaks ends an answer in time.
 
 use super::marks::is_code;
 use crate::Part;
@@ -35,6 +36,10 @@ pub(super) struct Out {
     /// Whitespace whose meaning depends on what follows.
     blanks: Vec<u8>,
     fresh: Fresh,
+    /// Nothing follows text but text and reasoning.
+    no_calls: bool,
+    /// Nothing but whitespace followed the last line break.
+    line_start: bool,
     /// What is read now is reasoning.
     reasoning: bool,
     /// Bytes since a head began that may turn out to be no call.
@@ -51,8 +56,11 @@ pub(super) struct Out {
 }
 
 impl Out {
-    pub(super) fn new() -> Self {
+    /// For an answer without calls, or one that may hold some.
+    pub(super) fn new(no_calls: bool) -> Self {
         Self {
+            no_calls,
+            line_start: true,
             parts: Vec::new(),
             bytes: Vec::new(),
             kind: Kind::Text,
@@ -83,9 +91,15 @@ impl Out {
             return;
         }
         if byte.is_ascii_whitespace() {
-            self.blanks.push(byte);
+            self.line_start |= byte == b'\n';
+            if self.no_calls && kind == Kind::Text && self.fresh == Fresh::Text {
+                self.bytes.push(byte);
+            } else {
+                self.blanks.push(byte);
+            }
             return;
         }
+        self.line_start = false;
         let blanks = std::mem::take(&mut self.blanks);
         self.switch(kind);
         if self.fresh != Fresh::Syntax {
@@ -135,7 +149,7 @@ impl Out {
 
     /// Whether the next byte begins a line, or is the first since a marker.
     pub(super) fn is_at_line_start(&self) -> bool {
-        self.is_run_empty() || self.blanks.contains(&b'\n')
+        self.is_run_empty() || self.line_start
     }
 
     /// Whether there was no text since the beginning or a marker, but for whitespace.

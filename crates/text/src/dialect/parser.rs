@@ -41,7 +41,7 @@ impl Parser {
         }
         Self {
             dialect: Arc::clone(dialect),
-            out: Out::new(),
+            out: Out::new(tools.is_empty()),
             held: Vec::new(),
             again: Vec::new(),
             in_text,

@@ -138,6 +138,21 @@ fn without_tools_calls_are_text() {
 }
 
 #[test]
+fn without_tools_whitespace_is_not_held_back() {
+    let rig = Rig::new("hermes", false);
+    let mut stream = rig.stream(&[], "");
+    let mut push = |text: &str| show(&stream.push(text.as_bytes()).parts);
+    assert_eq!(push("\n"), "");
+    assert_eq!(push("a \n\n"), "t(\na \n\n)");
+    assert_eq!(push("<think>Hm. "), "r(Hm.)");
+    assert_eq!(push("</think>\n\n"), "");
+    assert_eq!(push("b <think>\n"), "t(b <think>\n)");
+    let mut stream = rig.stream(&tools(), "");
+    assert_eq!(show(&stream.push(b"a \n").parts), "t(a)");
+    assert_eq!(show(&stream.finish()), "t( \n)");
+}
+
+#[test]
 fn malformed_json_calls() {
     // Not JSON: what is in the tags is text.
     check(

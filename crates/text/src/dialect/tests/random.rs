@@ -126,7 +126,11 @@ fn any_answer(rigs: &[(&'static str, Rig)], random: &mut Random) {
     let prompt = random.of(&["", "", "<think>", "<|start|>assistant"]);
     let answer = noise(dialect, random);
     let said = rig.said(&answer);
-    let tools = tools();
+    let tools = if random.below(4) == 0 {
+        Vec::new()
+    } else {
+        tools()
+    };
     let whole = rig.parse(&tools, prompt, &said);
     let pieces = rig.parse(&tools, prompt, &cut(&said, random));
     assert_eq!(show(&whole), show(&pieces), "{dialect}: {answer:?}");
