@@ -114,11 +114,20 @@ async fn a_stream_and_several_choices_have_the_form() {
     assert!(is_schemas(&text), "{}", reply.text);
 }
 
-#[tokio::test]
-async fn what_cannot_be_had_is_refused_by_name() {
+async fn refuses(cases: impl IntoIterator<Item = (Value, &'static str, &'static str)>) {
     let fixture = Fixture::new();
+    for (more, param, words) in cases {
+        let error = fixture.chat(&chat(&more)).await.error(400);
+        assert_eq!(error["param"], param, "{more}: {error}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.contains(words), "{more}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_format_that_cannot_be_had_is_refused_by_name() {
     let unique = json!({"properties": {"a": {"type": "array", "uniqueItems": true}}});
-    for (more, param, words) in [
+    refuses([
         (
             json!({"response_format": "json"}),
             "response_format",
@@ -139,6 +148,13 @@ async fn what_cannot_be_had_is_refused_by_name() {
             "response_format.json_schema.schema",
             "(in `#/properties/a`)",
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn what_other_servers_take_is_refused_by_name_where_it_cannot_be_had() {
+    refuses([
         (json!({"json_schema": 3}), "json_schema", "a JSON schema"),
         (
             json!({"json_schema": {"type": "strong"}}),
@@ -183,18 +199,13 @@ async fn what_cannot_be_had_is_refused_by_name() {
             "guided_regex",
             "`grammar` already",
         ),
-    ] {
-        let error = fixture.chat(&chat(&more)).await.error(400);
-        assert_eq!(error["param"], param, "{more}: {error}");
-        assert!(
-            error["message"]
-                .as_str()
-                .expect("a message")
-                .contains(words),
-            "{more}: {error}"
-        );
-    }
-    // A schema that is not asked to be strict is followed as far as it can be.
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_strict_is_followed_as_far_as_it_can_be() {
+    let fixture = Fixture::new();
     let loose = json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {
         "type": "array", "items": {"enum": [1]}, "minItems": 1, "maxItems": 1, "uniqueItems": true,
     }}}});
