@@ -19,7 +19,7 @@ use crate::{andante, peers};
 /// Turns of the conversation: together some 7,000 tokens.
 const TURNS: u64 = 50;
 /// Tokens of an answer.
-const ANSWER: u64 = 70;
+const ANSWER: u64 = 45;
 /// The turns after which the server is restarted, and how often.
 const RESTARTS: [u64; 3] = [9, 24, 49];
 const TRIALS: u64 = 5;
@@ -121,7 +121,6 @@ fn body(messages: &[Value]) -> Value {
         "messages": messages,
         "max_tokens": ANSWER,
         "temperature": 0,
-        "ignore_eos": true,
         "stream": true,
     })
 }
@@ -138,7 +137,8 @@ fn tokens(server: &Server, messages: &[Value]) -> Result<u64> {
     tokens.as_u64().context("the answer says how many tokens")
 }
 
-/// A question of some 60 tokens.
+/// A question of some 90 tokens. Answers are greedy and end by themselves, so that they are spelt as the tokenizer does it: else a
+/// server that has never heard of them would get other prompts.
 fn user(turn: u64, variant: u64) -> Value {
     const THINGS: [&str; 7] = [
         "river", "stone", "cloud", "garden", "winter", "mirror", "harbour",
@@ -146,11 +146,13 @@ fn user(turn: u64, variant: u64) -> Value {
     let thing = |step: u64| THINGS[((turn * step + variant) % 7) as usize];
     let content = format!(
         "Question {turn}.{variant}: my brother says that the {} near our house is older than the {} in the valley, and that \
-         nobody remembers who built the {}. Please tell me in simple words what you think about it, and why a {} matters.",
+         nobody remembers who built the {}. Please tell me in simple words what you think about it, and why a {} matters. By the way, I have {} of them, and number {turn} is my favourite; what \
+         would you do with so many, and would you keep them?",
         thing(1),
         thing(2),
         thing(3),
-        thing(5)
+        thing(5),
+        3 * turn + 2
     );
     json!({"role": "user", "content": content})
 }

@@ -296,10 +296,10 @@ impl Engine {
             &mut self.launched.sampled,
         );
         for part in &step.prefill {
-            let generation = self
-                .generations
-                .get_mut(&part.id)
-                .expect("a planned sequence has a generation");
+            // What is brought into memory ahead has none.
+            let Some(generation) = self.generations.get_mut(&part.id) else {
+                continue;
+            };
             let cached = self
                 .scheduler
                 .cached_tokens(part.id)

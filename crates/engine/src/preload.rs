@@ -49,15 +49,18 @@ impl Preload {
             if stored == 0 || stored / block_tokens >= free {
                 continue;
             }
-            // One more than is loaded, as of a prompt whose last token is always computed; here it never is.
+            // What is behind the last whole block too, if nothing is missing before it. One token more, as of a prompt whose last
+            // token is always computed; here it never is.
             let mut prompt = tokens;
-            prompt.truncate(stored as usize);
+            if prompt.len() >= (stored + block_tokens) as usize {
+                prompt.truncate(stored as usize);
+            }
             prompt.push(0);
             let id = next_id();
             let admission = Admission {
                 stored,
                 salt,
-                load_only: true,
+                warm: true,
                 ..Admission::new(id, &prompt, 1)
             };
             if scheduler.add(admission).is_ok() {

@@ -14,7 +14,7 @@
 //!         (2⁻²⁰ µs, signed)
 //! check   4 bytes, little-endian: 32-bit FNV-1a of all bytes before it
 //! entry   a byte that names it, and its fields:
-//!    1  add       id max_new cache tenant priority stored salt load_only [token]*  priority: 0 low, 1 normal, 2 high
+//!    1  add       id max_new cache tenant priority stored salt warm [token]*  priority: 0 low, 1 normal, 2 high
 //!    2  cancel    id
 //!    3  park      id
 //!    4  unpark    id
@@ -224,7 +224,7 @@ impl Recorder {
                 request.priority.put(out);
                 request.stored.put(out);
                 request.salt.put(out);
-                request.load_only.put(out);
+                request.warm.put(out);
                 codec::put_list(request.prompt, out);
             }
             Entry::Cancel(id) => put_id(2, id, out),
@@ -349,7 +349,7 @@ impl<'a> Reader<'a> {
                 let (id, max_new, cache) = (u64::get(input)?, u32::get(input)?, bool::get(input)?);
                 let (tenant, priority) = (u64::get(input)?, Value::get(input)?);
                 let (stored, salt) = (u32::get(input)?, u64::get(input)?);
-                let load_only = bool::get(input)?;
+                let warm = bool::get(input)?;
                 self.prompt = Vec::get(input)?;
                 Entry::Add(Admission {
                     cache,
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
                     priority,
                     stored,
                     salt,
-                    load_only,
+                    warm,
                     ..Admission::new(id, &self.prompt, max_new)
                 })
             }

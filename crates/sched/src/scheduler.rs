@@ -52,7 +52,7 @@ pub struct Scheduler {
     prompts: Vec<Candidate>,
     keys: Vec<Option<u64>>,
     ended: Vec<SeqId>,
-    loaded: Vec<Slot>,
+    warmed: Vec<Slot>,
     counts: Counts,
     /// Writes down every call; most runs have none.
     pub(crate) log: Option<Box<Recorder>>,
@@ -94,7 +94,7 @@ impl Scheduler {
             prompts: Vec::with_capacity(slots),
             keys: Vec::with_capacity(slots),
             ended: Vec::with_capacity(slots),
-            loaded: Vec::with_capacity(slots),
+            warmed: Vec::with_capacity(slots),
             counts: Counts::default(),
             log: None,
             config,
@@ -423,8 +423,9 @@ impl Scheduler {
             sequence.adopt(&mut self.blocks, block_tokens);
             self.counts.cached_tokens += u64::from(sequence.cached - cached);
             let loadable = worth_loading(sequence, &self.estimate, block_tokens);
-            if sequence.load_only && loadable == 0 {
-                self.loaded.push(slot);
+            let left = sequence.remaining() - u32::from(sequence.warm);
+            if sequence.warm && loadable == 0 && (left == 0 || left >= block_tokens) {
+                self.warmed.push(slot);
                 continue;
             }
             if loadable > 0 && self.outstanding.is_some() {
@@ -440,12 +441,12 @@ impl Scheduler {
                 slot,
                 turn: (tenant, class, first.unwrap_or(index)),
                 start: sequence.computed,
-                remaining: sequence.remaining() - loadable * block_tokens,
+                remaining: left - loadable * block_tokens,
                 loadable,
                 leader: index,
             });
         }
-        while let Some(slot) = self.loaded.pop() {
+        while let Some(slot) = self.warmed.pop() {
             self.end(slot);
         }
         self.find_leaders();

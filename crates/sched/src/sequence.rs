@@ -47,8 +47,8 @@ pub(crate) struct Sequence {
     keys: Vec<u64>,
     cache: bool,
     pub(crate) salt: u64,
-    /// It is there to load blocks for others.
-    pub(crate) load_only: bool,
+    /// It is there to bring blocks into memory for others: see [`Admission::warm`].
+    pub(crate) warm: bool,
 }
 
 impl Sequence {
@@ -76,7 +76,7 @@ impl Sequence {
             keys: Vec::with_capacity(blocks),
             cache: request.cache,
             salt: request.salt,
-            load_only: request.load_only,
+            warm: request.warm,
         };
         sequence.tokens.extend_from_slice(request.prompt);
         sequence.extend_keys(block_tokens);

@@ -27,9 +27,9 @@ pub struct Admission<'a> {
     pub stored: u32,
     /// Blocks are shared only between sequences of the same salt.
     pub salt: u64,
-    /// Only what is stored of the prompt comes into memory, for others to find: nothing is computed, and the sequence ends
-    /// when that is done.
-    pub load_only: bool,
+    /// The prompt less its last token comes into memory for others to find, and nothing is generated: what is stored is loaded,
+    /// and then what is left is computed if that is less than a block. The sequence ends when that is done.
+    pub warm: bool,
 }
 
 impl<'a> Admission<'a> {
@@ -45,7 +45,7 @@ impl<'a> Admission<'a> {
             priority: Priority::Normal,
             stored: 0,
             salt: 0,
-            load_only: false,
+            warm: false,
         }
     }
 }

@@ -99,7 +99,7 @@ fn run(config: Config, calls: &[Call]) -> Vec<u8> {
                     priority,
                     stored,
                     salt: tenant,
-                    load_only: max_new == 7,
+                    warm: max_new == 7,
                     ..Admission::new(next, &prompt, max_new)
                 };
                 next += u64::from(scheduler.add(request).is_ok());
@@ -456,7 +456,7 @@ fn the_bytes_are_as_documented() {
         fnv1a::digest(fnv1a::START, &log[..head]).to_le_bytes()
     );
     let check = log.len() - 3 - 4;
-    // add, id, max_new, cache, tenant, normal, stored, salt, load_only, two tokens; 200 = 128 + 72; idle 130 µs after 0.
+    // add, id, max_new, cache, tenant, normal, stored, salt, warm, two tokens; 200 = 128 + 72; idle 130 µs after 0.
     assert_eq!(
         log[tail..check],
         [

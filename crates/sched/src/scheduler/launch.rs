@@ -40,7 +40,7 @@ impl Scheduler {
             sequence.in_step = true;
             sequence.grow(part.tokens, &mut self.blocks, block_tokens);
             self.shape.add_range(start, part.tokens);
-            let last = part.tokens == remaining;
+            let last = part.tokens == remaining && !sequence.warm;
             self.step.prefill.push(Prefill {
                 id: sequence.id,
                 start,

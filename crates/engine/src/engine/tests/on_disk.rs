@@ -102,9 +102,10 @@ fn what_was_said_last_is_in_memory_before_anybody_asks() {
     // Memory for 768 tokens: the last, and of those before what fits it, unless reading takes longer than computing.
     let others_loaded = stats.loaded_tokens - 128;
     assert!(others_loaded <= 4 * 144 && others_loaded.is_multiple_of(16));
-    assert_eq!((stats.blocks.used, stats.prefill_tokens), (0, 0));
+    // What is behind the last whole block is computed.
+    assert!(stats.blocks.used == 0 && (2..16 * 5).contains(&stats.prefill_tokens));
     let answer = ask(&mut second, &format!("{}{}!", long(100), said.text), 3);
-    assert_eq!(answer.usage().cached_tokens, 128);
+    assert_eq!(answer.usage().cached_tokens, 130, "all that was said");
     let after = second.engine.scheduler.stats();
     assert_eq!(
         after.loaded_tokens, stats.loaded_tokens,
@@ -312,15 +313,17 @@ fn a_restarted_engine_spells_as_before() {
             rest(&mut rig);
             drop(std::mem::replace(&mut rig, rig_of_pairs()));
             rig = open(rig, folder.path());
+            rest(&mut rig);
         }
         let answer = ask(&mut rig, &history, 40);
         assert_eq!(answer.text, expected.text, "turn {turn}");
         let (cached, known) = (answer.usage().cached_tokens, expected.usage().cached_tokens);
-        // A block that is not full is not stored.
-        let whole = known / 16 * 16;
+        // A block that is not full is not stored but computed at the start, as is the last token of the answer; unless reading
+        // all others has taken longer than computing would.
+        let (restarted, whole) = (turn % 7 == 6, known / 16 * 16);
         assert!(
-            cached == known || turn % 7 == 6 && cached == whole,
-            "{cached} of {known} in {turn}"
+            cached == known || restarted && [known + 1, whole].contains(&cached),
+            "{cached} of {known} in turn {turn}"
         );
         history += &answer.text;
     }

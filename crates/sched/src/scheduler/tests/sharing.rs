@@ -344,36 +344,44 @@ fn what_is_salted_is_found_under_the_same_salt_only() {
 }
 
 #[test]
-fn what_is_loaded_ahead_is_found_and_computes_nothing() {
-    for came in [5, 3, 0] {
-        let load_cost = IoCost {
-            unit: micros(1),
-            block: micros(1),
-        };
+fn what_is_brought_into_memory_is_found_and_says_nothing() {
+    let load_cost = IoCost {
+        unit: micros(1),
+        block: micros(1),
+    };
+    // How many of five blocks come, and how many tokens follow them.
+    for (came, more) in [(5, 0), (5, 3), (3, 0), (3, 3), (0, 2)] {
         let mut scheduler = Scheduler::new(Config {
             load_cost,
             ..config(100)
         });
-        let prompt: Vec<u32> = (0..21).collect();
+        let prompt: Vec<u32> = (0..20 + more + 1).collect();
         let ahead = Admission {
             stored: 20,
-            load_only: true,
+            warm: true,
             ..Admission::new(1, &prompt, 1)
         };
         scheduler.add(ahead).unwrap();
         while let Plan::Step(step) = scheduler.plan(0) {
-            assert!(step.prefill.is_empty() && step.decode.is_empty());
-            let (no, io) = (step.step_no, step.io.clone().expect("it loads"));
-            let IoKind::Load { blocks, .. } = io.kind else {
-                panic!("nothing is saved");
-            };
-            scheduler.io_done(io.unit_no, blocks.min(came), 1);
-            scheduler.complete(no, 1, &[]).unwrap();
+            assert!(step.decode.is_empty());
+            let (no, io) = (step.step_no, step.io.clone());
+            let outcomes = vec![Outcome::Prefilled; step.prefill.len()];
+            assert!(step.prefill.iter().all(|part| !part.last));
+            if let Some(io) = io {
+                let IoKind::Load { blocks, .. } = io.kind else {
+                    panic!("nothing is saved");
+                };
+                scheduler.io_done(io.unit_no, blocks.min(came), 1);
+            }
+            scheduler.complete(no, 1, &outcomes).unwrap();
         }
         assert!(scheduler.tokens(1).is_none(), "it has ended");
-        assert_eq!(scheduler.stats().blocks.used, 0);
+        let stats = scheduler.stats();
+        let computed = if came == 5 { more } else { 0 };
+        assert_eq!(stats.prefill_tokens, u64::from(computed));
+        assert_eq!(stats.blocks.used, 0);
         scheduler.check_blocks();
         let (_, found) = serve(&mut scheduler, 2, &prompt, 1, true);
-        assert_eq!(found, 4 * came);
+        assert_eq!(found, 4 * came + computed, "{came} and {more}");
     }
 }
