@@ -36,7 +36,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a model over HTTP
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Answer one prompt in the terminal, or talk when none is given
     Run(RunArgs),
     /// Fetch a model and print its path
