@@ -94,7 +94,7 @@ impl EngineHandle {
                 chat.tool_choice,
                 ToolChoice::Required | ToolChoice::Named(_)
             );
-        if !asked && !chat.tools.iter().any(andante_text::is_strict) {
+        if !asked && !chat.callable_tools().iter().any(andante_text::is_strict) {
             // Nobody has asked for arguments that fit: tools beyond the compiler are no reason to refuse them.
             if self.shared.constraints.compile(&constraint).is_err() {
                 return Ok(false);
@@ -170,11 +170,7 @@ impl EngineHandle {
             self.shared.turns.find(salt, chat.to_mut())
         };
         let prompt = template.render(&chat)?;
-        let callable = match chat.tool_choice {
-            ToolChoice::None => Vec::new(),
-            _ => [&chat.tools[..], &chat.loaded_tools].concat(),
-        };
-        let opening = text.dialect.opening(&callable, &prompt);
+        let opening = text.dialect.opening(&chat.callable_tools(), &prompt);
         if turns.is_empty() {
             return Ok((prompt, opening));
         }

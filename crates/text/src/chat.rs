@@ -22,6 +22,17 @@ pub struct ChatRequest {
     pub add_generation_prompt: bool,
 }
 
+impl ChatRequest {
+    /// The tools that may be called, wherever they are described.
+    #[must_use]
+    pub fn callable_tools(&self) -> Vec<Value> {
+        match self.tool_choice {
+            ToolChoice::None => Vec::new(),
+            _ => [&self.tools[..], &self.loaded_tools].concat(),
+        }
+    }
+}
+
 impl Default for ChatRequest {
     fn default() -> Self {
         Self {

@@ -1,6 +1,7 @@
 //! What all routes have in common: refusals in the envelope, limits, discovery, and what mutated requests do.
 
 mod captures;
+mod dialects;
 mod isolation;
 mod mutations;
 

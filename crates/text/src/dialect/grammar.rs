@@ -151,11 +151,11 @@ impl Opening {
         tokenizer: &Tokenizer,
     ) -> Result<Option<Constraint>, TextError> {
         let ChatRequest {
-            tools,
             tool_choice: choice,
             parallel_tool_calls: parallel,
             ..
         } = chat;
+        let tools = chat.callable_tools();
         let forced = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
         let strict = tools.iter().any(is_strict);
         if *choice == ToolChoice::None || tools.is_empty() && !forced {

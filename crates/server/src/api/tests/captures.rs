@@ -79,10 +79,6 @@ async fn every_recorded_request_is_answered() {
             }
         }
         let reply = server.post(path, &body).await;
-        // Forced calls are not enforced yet.
-        if reply.text.contains("a forced tool call is not supported") {
-            continue;
-        }
         if reply.status != 200 {
             refused.push(format!("{} {path}: {}", capture["client"], reply.text));
             continue;
