@@ -172,9 +172,33 @@ pub(crate) struct EngineArgs {
     /// Requests that may wait; more are refused
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_queue: u32,
+    /// How the hidden states of a text become its embedding [default: what the file says, else last]
+    #[arg(long, value_enum)]
+    pub(crate) pooling: Option<Pooling>,
     /// How the model writes tool calls and reasoning [default: what its chat template says]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Dialect::names()))]
     pub(crate) dialect: Option<String>,
+}
+
+/// How hidden states become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pooling {
+    /// Their mean
+    Mean,
+    /// The first token's
+    Cls,
+    /// The last token's
+    Last,
+}
+
+impl From<Pooling> for andante_engine::Pooling {
+    fn from(pooling: Pooling) -> Self {
+        match pooling {
+            Pooling::Mean => Self::Mean,
+            Pooling::Cls => Self::Cls,
+            Pooling::Last => Self::Last,
+        }
+    }
 }
 
 /// How a step is made up.
