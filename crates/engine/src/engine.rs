@@ -377,28 +377,26 @@ impl Engine {
         let mut ranges = std::mem::take(&mut self.launched.ranges);
         ranges.clear();
         ranges.extend(decodes.chain(prompts));
-        let embeds = |id: &SeqId| self.generations[id].pooling().is_some();
-        if ranges.iter().any(|(id, _, _)| embeds(id)) {
+        let pooling = |id| self.generations.get(id).and_then(Generation::pooling);
+        if ranges.iter().any(|(id, _, _)| pooling(id).is_some()) {
             self.pool(&ranges)?;
         }
         let logits = self.model.logits()?;
         let mut row = 0;
         for &(id, _, last) in &ranges {
-            let generation = self
-                .generations
-                .get_mut(&id)
-                .expect("a planned sequence has a generation");
-            let outcome = if let Some(outcome) = generation.pooled() {
-                outcome
-            } else if last {
-                row += 1;
-                generation.advance(
-                    logits.row(row - 1),
-                    &self.shared.text.tokenizer,
-                    &mut self.scratch,
-                )
-            } else {
-                Outcome::Prefilled
+            // What is computed ahead belongs to nobody yet.
+            let generation = self.generations.get_mut(&id);
+            let outcome = match generation {
+                Some(generation) if generation.pooling().is_some() => generation.pooled(),
+                Some(generation) if last => {
+                    row += 1;
+                    generation.advance(
+                        logits.row(row - 1),
+                        &self.shared.text.tokenizer,
+                        &mut self.scratch,
+                    )
+                }
+                _ => Outcome::Prefilled,
             };
             self.outcomes.push(outcome);
         }
@@ -411,10 +409,9 @@ impl Engine {
         let states = self.model.states()?;
         let mut row = 0;
         for &(id, tokens, last) in ranges {
-            let generation = self
-                .generations
-                .get_mut(&id)
-                .expect("a planned sequence has a generation");
+            let Some(generation) = self.generations.get_mut(&id) else {
+                continue;
+            };
             let count = match generation.pooling() {
                 None => continue,
                 Some(Pooling::Last) => usize::from(last),

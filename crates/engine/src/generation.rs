@@ -196,13 +196,12 @@ impl Generation {
     }
 
     /// What a step has done for an embedding.
-    pub(crate) fn pooled(&self) -> Option<Outcome> {
-        self.pool.as_ref()?;
-        Some(match &self.end {
+    pub(crate) fn pooled(&self) -> Outcome {
+        match &self.end {
             None => Outcome::Prefilled,
             Some(Ok(_)) => Outcome::Finish,
             Some(Err(_)) => Outcome::Failed,
-        })
+        }
     }
 
     /// Adds what the step that ended at `now_us` brought to the engine's counters.

@@ -1,9 +1,9 @@
 //! KV blocks: who holds them, which are free, which are only cache.
 //!
 //! A block is *free* (nobody's, no content), *used* (held by one or more sequences, indexed or not) or *cached* (held by
-//! nobody, still in the prefix index). Cached blocks are evicted least recently used first. A sequence that holds a block
-//! holds all blocks before it, and releases the last one first, so a child always becomes cached before its parent and is
-//! evicted before it.
+//! nobody, still in the prefix index). Cached blocks are evicted least recently used first, those that are not full before
+//! all others. A sequence that holds a block holds all blocks before it, and releases the last one first, so a child always
+//! becomes cached before its parent and is evicted before it.
 //!
 //! The last block of a sequence that ends is seldom full. It is cached too, for the one sequence that goes on from there:
 //! that one writes into it, so it takes it out of the index.
@@ -18,7 +18,11 @@ pub(crate) struct Blocks {
     /// By block: what its content is salted with, if it is indexed.
     salts: Vec<u64>,
     free: Vec<BlockId>,
+    /// Full blocks.
     cached: CachedList,
+    /// Blocks that are not full, the last of their sequences: each of them costs a block for less than it holds, and one
+    /// sequence alone can use it, so they are evicted before all others.
+    tails: CachedList,
     index: PrefixIndex,
     /// What the store lacks; `None` without a store.
     unsaved: Option<Unsaved>,
@@ -62,6 +66,7 @@ impl Blocks {
             salts: vec![0; blocks as usize],
             free: (0..blocks).rev().collect(),
             cached: CachedList::new(blocks),
+            tails: CachedList::new(blocks),
             index: PrefixIndex::new(blocks, block_tokens),
         }
     }
@@ -76,10 +81,10 @@ impl Blocks {
     }
 
     pub(crate) fn cached(&self) -> u32 {
-        self.cached.len
+        self.cached.len + self.tails.len
     }
 
-    /// A block for one holder: a free one, or the least recently used cached one. Admission reserves every sequence's
+    /// A block for one holder: a free one, or the least recently used cached one, a tail if there is any. Admission reserves every sequence's
     /// blocks, so running out is a bug.
     pub(crate) fn allocate(&mut self) -> BlockId {
         let block = self
@@ -196,7 +201,7 @@ impl Blocks {
         *holders -= 1;
         if *holders == 0 {
             if self.index.contains(block) {
-                self.cached.push(block);
+                self.list_of(block).push(block);
             } else {
                 self.free.push(block);
             }
@@ -204,16 +209,24 @@ impl Blocks {
     }
 
     fn hold(&mut self, block: BlockId) {
-        let holders = &mut self.holders[block as usize];
-        if *holders == 0 {
-            self.cached.remove(block);
+        if self.holders[block as usize] == 0 {
+            self.list_of(block).remove(block);
         }
-        *holders += 1;
+        self.holders[block as usize] += 1;
+    }
+
+    /// Where a block of the index is kept that nobody holds.
+    fn list_of(&mut self, block: BlockId) -> &mut CachedList {
+        if self.index.is_full(block) {
+            &mut self.cached
+        } else {
+            &mut self.tails
+        }
     }
 
     fn evict(&mut self) -> Option<BlockId> {
-        let block = self.cached.oldest()?;
-        self.cached.remove(block);
+        let block = self.tails.oldest().or_else(|| self.cached.oldest())?;
+        self.list_of(block).remove(block);
         self.index.remove(block);
         Some(block)
     }
@@ -271,6 +284,16 @@ impl CachedList {
     }
 }
 
+#[cfg(test)]
+impl CachedList {
+    /// Oldest first.
+    fn iter(&self) -> impl Iterator<Item = BlockId> {
+        let next = |&block: &BlockId| Some(self.links[block as usize].next);
+        let nobody = self.nobody();
+        std::iter::successors(next(&nobody), next).take_while(move |&block| block != nobody)
+    }
+}
+
 /// The parent of block `k` in a sequence's table.
 pub(crate) fn parent(table: &[BlockId], k: usize) -> BlockId {
     k.checked_sub(1).map_or(NONE, |before| table[before])
@@ -278,7 +301,7 @@ pub(crate) fn parent(table: &[BlockId], k: usize) -> BlockId {
 
 #[cfg(test)]
 impl Blocks {
-    /// Keys of the cached blocks, oldest first.
+    /// Keys of the cached blocks, in the order in which they would be evicted.
     pub(crate) fn cached_keys(&self) -> Vec<u64> {
         self.cached_blocks()
             .map(|block| self.index.key(block))
@@ -301,9 +324,7 @@ impl Blocks {
     }
 
     fn cached_blocks(&self) -> impl Iterator<Item = BlockId> {
-        let next = |&block: &BlockId| Some(self.cached.links[block as usize].next);
-        let nobody = self.cached.nobody();
-        std::iter::successors(next(&nobody), next).take_while(move |&block| block != nobody)
+        self.tails.iter().chain(self.cached.iter())
     }
 
     /// Every block is in exactly one place, and holders are counted right: `tables` are all block tables.
@@ -319,7 +340,7 @@ impl Blocks {
         places.sort_unstable();
         assert!(places.into_iter().eq(0..self.total()));
         assert!(self.free.iter().all(|&block| !self.index.contains(block)));
-        assert_eq!(self.cached_blocks().count(), self.cached.len as usize);
+        assert_eq!(self.cached_blocks().count(), self.cached() as usize);
         let mut gone = std::collections::BTreeSet::new();
         for block in self.cached_blocks() {
             assert!(self.index.contains(block));

@@ -87,7 +87,14 @@ async fn a_key_opens_and_names_the_tenant() {
         assert_eq!(server.call(request).await.status, 200);
     }
     server.idle_after(2).await;
-    let tenants = server.engine.status().tenants;
+    let tenants = loop {
+        let tenants = server.engine.status().tenants;
+        if tenants.len() == 2 {
+            break tenants;
+        }
+        // Accounts come a little later than answers.
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    };
     let mut names: Vec<String> = tenants
         .iter()
         .map(|tenant| tenant.name.to_string())

@@ -497,9 +497,10 @@ impl Shape {
         match self {
             Self::Null => value.is_null(),
             Self::Bool => value.is_boolean(),
-            Self::Integer(min, max) => value
-                .as_i64()
-                .is_some_and(|n| (i64::from(*min)..=i64::from(*max)).contains(&n)),
+            // `-0` is an integer, which `as_i64` does not know.
+            Self::Integer(min, max) => value.as_f64().is_some_and(|n| {
+                n.fract() == 0.0 && (f64::from(*min)..=f64::from(*max)).contains(&n)
+            }),
             Self::Text(min, max) => value
                 .as_str()
                 .is_some_and(|text| (*min..=*max).contains(&text.chars().count())),
