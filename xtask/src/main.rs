@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  ci      format, clippy, tidy, all tests, mutants, loom, docs: what must pass before a change lands
+  ci      format, clippy, tidy, all tests, clients, mutants, loom, docs: what must pass before a change lands
   tidy    only the repository's own rules
   mutants takes each safeguard of the scheduler away and asks that its test fails
   callgrind [--record]
