@@ -85,3 +85,24 @@ fn a_held_block_is_never_evicted() {
     assert!(!others.contains(&hit));
     blocks.check(&[&[hit], &others]);
 }
+
+#[test]
+fn blocks_that_are_not_full_go_before_older_full_ones() {
+    let mut blocks = Blocks::new(4, 2, false);
+    let key = |tokens: &[u32]| chain_key(root_key(0), tokens);
+    let full = blocks.allocate();
+    let full = blocks.publish(full, NONE, key(&[1, 2]), &[1, 2]);
+    blocks.release(full);
+    for token in [7, 8] {
+        let tail = blocks.allocate();
+        blocks.keep_tail(tail, NONE, key(&[token]), &[token]);
+        blocks.release(tail);
+    }
+    blocks.check(&[]);
+    let expected = [vec![7], vec![8], vec![1, 2]].map(|tokens| key(&tokens));
+    assert_eq!(blocks.cached_keys(), expected);
+    // A free one and the two that are not full are given away first.
+    let held: Vec<BlockId> = (0..3).map(|_| blocks.allocate()).collect();
+    assert_eq!(blocks.cached_keys(), [key(&[1, 2])]);
+    blocks.check(&[&held]);
+}
