@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use andante_engine::{Key, Listed, Listing, ObjectName, Objects};
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::Runtime;
 
 /// How long a listing is believed.
@@ -47,16 +47,20 @@ impl Bucket {
     pub(crate) fn open(url: &str) -> Result<Self> {
         // One implementation of TLS in the whole program; that there is one already is as good.
         _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-        let client = ClientOptions::new()
-            .with_timeout(TIMEOUT)
-            .with_connect_timeout(TIMEOUT / 2);
+        let timeout = |key, limit: Duration| (AmazonS3ConfigKey::Client(key), format!("{limit:?}"));
+        let (whole, connect) = (
+            timeout(ClientConfigKey::Timeout, TIMEOUT),
+            timeout(ClientConfigKey::ConnectTimeout, TIMEOUT / 2),
+        );
         let retry = RetryConfig {
             max_retries: 2,
             retry_timeout: TIMEOUT,
             ..RetryConfig::default()
         };
         let store = AmazonS3Builder::from_env()
-            .with_client_options(client)
+            // One by one: client options as a whole would replace what the variables say, plain HTTP for one.
+            .with_config(whole.0, whole.1)
+            .with_config(connect.0, connect.1)
             .with_retry(retry)
             .with_url(url)
             .build()
