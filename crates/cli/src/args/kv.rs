@@ -11,7 +11,7 @@ pub(crate) struct KvDiskArgs {
     /// Folder that keeps the KV of prompts and answers across restarts; several servers may share one
     #[arg(long, value_name = "DIR", group = "kv_place")]
     pub(crate) kv_disk_dir: Option<PathBuf>,
-    /// Bucket that keeps it instead (experimental), for servers of several machines: s3://bucket or s3://bucket/prefix, with the usual
+    /// Bucket that keeps it instead, for servers of several machines: s3://bucket or s3://bucket/prefix, with the usual
     /// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT (AWS_ALLOW_HTTP=true for one without TLS)
     #[cfg(feature = "s3")]
     #[arg(long, value_name = "URL", group = "kv_place")]
