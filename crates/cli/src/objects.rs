@@ -17,7 +17,7 @@ pub(crate) struct Place {
     objects: Arc<dyn Objects>,
     name: String,
     budget_bytes: u64,
-    secret: Option<Secret>,
+    key: Option<[u8; 32]>,
 }
 
 /// The place that was asked for, made if need be.
@@ -29,7 +29,7 @@ pub(crate) fn place(args: &KvDiskArgs) -> Result<Option<Place>> {
         objects,
         name,
         budget_bytes: args.kv_disk_space_mb.saturating_mul(1_000_000),
-        secret: secret(args.kv_encrypt_key_file.as_deref())?,
+        key: key_file(args.kv_encrypt_key_file.as_deref())?,
     }))
 }
 
@@ -49,6 +49,11 @@ fn objects(args: &KvDiskArgs) -> Result<Option<(Arc<dyn Objects>, String)>> {
 }
 
 impl Place {
+    /// What it is encrypted with.
+    pub(crate) fn key(&self) -> Option<[u8; 32]> {
+        self.key
+    }
+
     /// The store of a model's KV in this place.
     pub(crate) fn open(self, model: &dyn Model) -> Result<Box<dyn Store>> {
         let layout = model.kv_layout();
@@ -57,7 +62,7 @@ impl Place {
             block_tokens: layout.block_tokens,
             block_bytes: usize::try_from(layout.block_bytes).context("a block is too large")?,
             budget_bytes: self.budget_bytes,
-            secret: self.secret,
+            secret: self.key.as_ref().map(Secret::new),
         };
         let store = DiskStore::open(self.objects, config)
             .with_context(|| format!("cannot use the KV store {}", self.name))?;
@@ -73,9 +78,14 @@ impl Place {
     }
 }
 
-/// The key in a file: 32 bytes, or 64 hexadecimal digits and perhaps the end of a line.
+/// What the key in a file encrypts with.
 pub(crate) fn secret(path: Option<&Path>) -> Result<Option<Secret>> {
-    let read = |path: &Path| -> Result<Secret> {
+    Ok(key_file(path)?.as_ref().map(Secret::new))
+}
+
+/// The key in a file: 32 bytes, or 64 hexadecimal digits and perhaps the end of a line.
+fn key_file(path: Option<&Path>) -> Result<Option<[u8; 32]>> {
+    let read = |path: &Path| -> Result<[u8; 32]> {
         let mut file = File::open(path)?;
         let others = file.metadata()?.mode() & 0o077;
         if others != 0 {
@@ -84,8 +94,7 @@ pub(crate) fn secret(path: Option<&Path>) -> Result<Option<Secret>> {
         let mut bytes = Vec::new();
         // One byte more than the longest, to tell that it is too long.
         file.by_ref().take(67).read_to_end(&mut bytes)?;
-        let key = key(&bytes).context("it holds neither 32 bytes nor 64 hexadecimal digits")?;
-        Ok(Secret::new(&key))
+        key(&bytes).context("it holds neither 32 bytes nor 64 hexadecimal digits")
     };
     let named = |path: &Path| {
         read(path).with_context(|| format!("--kv-encrypt-key-file: cannot use {}", path.display()))

@@ -44,6 +44,7 @@ pub(crate) fn start(
         backend::load_beside(model, Precision::Fast, |file| text_stack(file, dialect))?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
+    config.secret = place.as_ref().and_then(Place::key);
     let layout = loaded.model.kv_layout();
     let store = place.map(|place| place.open(&*loaded.model)).transpose()?;
     let (handle, thread) = andante_engine::spawn_with_store(loaded.model, text?, &config, store)

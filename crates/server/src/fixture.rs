@@ -3,6 +3,8 @@
 //! The model's tokens are the 256 bytes and two control tokens; its template is ChatML. Where no answer is scripted it
 //! answers in letters and never ends by itself.
 
+pub(crate) mod written;
+
 use std::time::Duration;
 
 use andante_engine::fake::FakeModel;

@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
@@ -20,6 +21,7 @@ use crate::api::{self, ResponseStore};
 use crate::caller::Caller;
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
+use crate::json::Field;
 use crate::keys::{self, ApiKey};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -123,6 +125,21 @@ impl Server {
             Ok(Err(_)) => Err(ApiError::BodyCut),
             Err(_) => Err(ApiError::BodyTimeout),
         }
+    }
+
+    /// Reads a request's body and runs `work` on it, as [`prepare`](Self::prepare) does.
+    pub(crate) async fn prepare_body<T: Send + 'static>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        work: impl FnOnce(&Self, &Field<'_>) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let body = self.read_body(headers, body).await?;
+        self.prepare(move |server| {
+            let body: Value = serde_json::from_slice(&body)?;
+            work(server, &Field::body(&body)?)
+        })
+        .await
     }
 
     /// Runs the part of a request that costs time but no waiting, on a thread where it holds nobody up.

@@ -41,11 +41,8 @@ pub(super) async fn count_tokens(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
-    let body = server.read_body(&headers, body).await?;
-    let count = server.prepare(move |server| {
-        let body: Value = serde_json::from_slice(&body)?;
-        let chat = chat_request(server, &Field::body(&body)?)?;
-        Ok(server.engine().count_tokens(&chat)?)
+    let count = server.prepare_body(&headers, body, |server, body| {
+        Ok(server.engine().count_tokens(&chat_request(server, body)?)?)
     });
     Ok(Json(json!({ "input_tokens": count.await? })))
 }

@@ -25,7 +25,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
-use serde_json::Value;
 
 pub(crate) use responses::ResponseStore;
 
@@ -150,14 +149,11 @@ async fn begin<E: Send + 'static>(
     body: Body,
     decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<(Answer, Job<E>), ApiError> {
-    let body = server.read_body(headers, body).await?;
     let caller = Caller::of(headers);
     let mut job = server
-        .prepare(move |server| {
-            let body: Value = serde_json::from_slice(&body)?;
-            let body = Field::body(&body)?;
-            let (tenant, priority) = caller.identify(&body, server.config())?;
-            let mut job = decode(&server.for_tenant(&tenant), &body)?;
+        .prepare_body(headers, body, move |server, body| {
+            let (tenant, priority) = caller.identify(body, server.config())?;
+            let mut job = decode(&server.for_tenant(&tenant), body)?;
             for request in &mut job.requests {
                 request.set_account(tenant.clone(), priority);
             }

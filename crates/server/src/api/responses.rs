@@ -52,10 +52,8 @@ pub(super) async fn input_tokens(
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
     let owner = kept::owner(&headers);
-    let body = server.read_body(&headers, body).await?;
-    let count = server.prepare(move |server| {
-        let body: Value = serde_json::from_slice(&body)?;
-        let input = Input::decode(server, &Field::body(&body)?, owner.as_deref())?;
+    let count = server.prepare_body(&headers, body, move |server, body| {
+        let input = Input::decode(server, body, owner.as_deref())?;
         Ok(server.engine().count_tokens(&input.chat)?)
     });
     let count = count.await?;

@@ -10,14 +10,13 @@ use serde_json::{Value, json};
 use super::{chat, wire};
 use crate::Server;
 use crate::error::ApiError;
-use crate::json::Field;
 
 pub(super) async fn tokenize(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
-    with_body(server, headers, body, |server, body| {
+    let answer = server.prepare_body(&headers, body, |server, body| {
         let content = body.get("content").string()?.unwrap_or_default();
         let tokenizer = server.engine().tokenizer();
         // Whoever asks here vouches for the text, as in llama-server.
@@ -38,8 +37,8 @@ pub(super) async fn tokenize(
         let with_piece = |&id: &u32| json!({ "id": id, "piece": piece(tokenizer.piece(id)) });
         let tokens: Vec<Value> = tokens.iter().map(with_piece).collect();
         Ok(json!({ "tokens": tokens }))
-    })
-    .await
+    });
+    Ok(Json(answer.await?))
 }
 
 pub(super) async fn detokenize(
@@ -47,14 +46,14 @@ pub(super) async fn detokenize(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
-    with_body(server, headers, body, |server, body| {
+    let answer = server.prepare_body(&headers, body, |server, body| {
         let tokens = body.get("tokens").tokens()?;
         let tokenizer = server.engine().tokenizer();
         let pieces = tokens.iter().map(|&token| tokenizer.piece(token));
         let bytes: Vec<u8> = pieces.flatten().copied().collect();
         Ok(json!({ "content": wire::lossy(&bytes) }))
-    })
-    .await
+    });
+    Ok(Json(answer.await?))
 }
 
 pub(super) async fn apply_template(
@@ -62,23 +61,9 @@ pub(super) async fn apply_template(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
-    with_body(server, headers, body, |server, body| {
+    let answer = server.prepare_body(&headers, body, |server, body| {
         let prompt = server.engine().render(&chat::request::decode(body)?)?;
         Ok(json!({ "prompt": prompt.text() }))
-    })
-    .await
-}
-
-async fn with_body(
-    server: Server,
-    headers: HeaderMap,
-    body: Body,
-    work: impl FnOnce(&Server, &Field<'_>) -> Result<Value, ApiError> + Send + 'static,
-) -> Result<Json<Value>, ApiError> {
-    let body = server.read_body(&headers, body).await?;
-    let answer = server.prepare(move |server| {
-        let body: Value = serde_json::from_slice(&body)?;
-        work(server, &Field::body(&body)?)
     });
     Ok(Json(answer.await?))
 }

@@ -27,17 +27,20 @@ pub(super) const JSON: Mark = Mark(3);
 pub(super) const TOOL_CODE: Mark = Mark(4);
 pub(super) const TOOL_CALL: Mark = Mark(5);
 
+/// In the order of the marks above; who reads fences begins with these.
+pub(super) const MARKS: [&str; 6] = [
+    "<think>",
+    "</think>",
+    "```",
+    "```json\n",
+    "```tool_code\n",
+    "```tool_call\n",
+];
+
 /// Gemma 1 to 3.
 pub(super) const GEMMA: Syntax = Syntax {
     names: &["gemma", "gemma3"],
-    marks: &[
-        "<think>",
-        "</think>",
-        "```",
-        "```json\n",
-        "```tool_code\n",
-        "```tool_call\n",
-    ],
+    marks: &MARKS,
     thinks: &[(THINK, THINK_END)],
     blocks: &[(JSON, json), (TOOL_CALL, json), (TOOL_CODE, tool_code)],
     bare: Some(json),

@@ -15,12 +15,12 @@ const CALL_END: Mark = Mark(7);
 pub(super) const GENERIC: Syntax = Syntax {
     names: &["generic", "json"],
     marks: &[
-        "<think>",
-        "</think>",
-        "```",
-        "```json\n",
-        "```tool_code\n",
-        "```tool_call\n",
+        fences::MARKS[0],
+        fences::MARKS[1],
+        fences::MARKS[2],
+        fences::MARKS[3],
+        fences::MARKS[4],
+        fences::MARKS[5],
         "<tool_call>",
         "</tool_call>",
     ],

@@ -3,15 +3,14 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use andante_engine::{Delta, FinishReason, Timings, Usage};
+use andante_engine::{FinishReason, Timings, Usage};
 use andante_text::{Part, Role, ToolChoice};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::answer::{Choice, Totals};
-use crate::api::Encode as _;
+use crate::answer::Totals;
+use crate::fixture::written::{named, streamed, types, whole};
 use crate::fixture::{Fixture, Reply, conversation as model};
-use crate::sse::Frames;
 
 const PATH: &str = "/v1/messages";
 
@@ -26,27 +25,6 @@ fn ask(text: &str) -> Value {
 /// The named events of a stream; each name is checked against the data's type.
 fn events(reply: &Reply) -> Vec<Value> {
     named(&reply.text)
-}
-
-fn named(text: &str) -> Vec<Value> {
-    let event = |frame: &str| {
-        let (name, data) = frame.split_once('\n').expect("two lines");
-        let data: Value = serde_json::from_str(data.strip_prefix("data: ").expect("data")).unwrap();
-        assert_eq!(
-            name.strip_prefix("event: "),
-            data["type"].as_str(),
-            "{frame}"
-        );
-        data
-    };
-    text.split_terminator("\n\n").map(event).collect()
-}
-
-fn types(events: &[Value]) -> Vec<&str> {
-    events
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect()
 }
 
 fn parts() -> Vec<Part> {
@@ -83,24 +61,12 @@ fn totals() -> Totals {
 
 /// What an encoder writes for an answer of `parts`.
 fn stream(encoder: &mut MessageEncoder, parts: Vec<Part>, reason: FinishReason) -> Vec<Value> {
-    let mut frames = Frames::default();
-    encoder.opened(&mut frames);
     let prompt = Usage {
         completion_tokens: 0,
         reasoning_tokens: 0,
         ..USAGE
     };
-    encoder.started(0, prompt, &mut frames);
-    for part in parts {
-        let delta = Delta {
-            parts: vec![part],
-            logprobs: Vec::new(),
-        };
-        encoder.delta(0, delta, &mut frames);
-    }
-    encoder.finished(0, reason, &mut frames);
-    encoder.ended(totals(), &mut frames);
-    named(frames.text())
+    named(&streamed(encoder, prompt, parts, (reason, totals())))
 }
 
 fn encoder(server: &Fixture, show_thinking: bool) -> MessageEncoder {
@@ -134,18 +100,8 @@ async fn the_events_of_a_stream_in_full() {
 #[tokio::test]
 async fn a_whole_message_in_full() {
     let server = Fixture::new();
-    let mut whole = Vec::new();
-    for part in parts() {
-        part.append_to(&mut whole);
-    }
-    let choice = Choice {
-        parts: whole,
-        logprobs: Vec::new(),
-        embedding: Vec::new(),
-        reason: FinishReason::Stop { sequence: None },
-    };
-    let mut encoder = encoder(&server, true);
-    let mut message = serde_json::to_value(encoder.whole(vec![choice], totals())).unwrap();
+    let stop = FinishReason::Stop { sequence: None };
+    let mut message = whole(&mut encoder(&server, true), parts(), (stop, totals()));
     message["id"] = json!("[id]");
     message["content"][1]["signature"] = json!("[signature]");
     insta::assert_snapshot!(serde_json::to_string_pretty(&message).unwrap());
@@ -217,14 +173,9 @@ async fn arguments_that_are_no_object_are_kept() {
             id: "call_1".into(),
             name: "f".into(),
         };
-        let choice = Choice {
-            parts: vec![call, Part::Arguments(arguments.into())],
-            logprobs: Vec::new(),
-            embedding: Vec::new(),
-            reason: FinishReason::Length,
-        };
-        let mut encoder = encoder(&server, true);
-        let message = serde_json::to_value(encoder.whole(vec![choice], totals())).unwrap();
+        let parts = vec![call, Part::Arguments(arguments.into())];
+        let end = (FinishReason::Length, totals());
+        let message = whole(&mut encoder(&server, true), parts, end);
         assert_eq!(message["content"][0]["input"], input);
         assert_eq!(message["content"][0]["id"], "toolu_1");
     }

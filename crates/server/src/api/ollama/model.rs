@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use crate::Server;
 use crate::api::models::{capabilities, rfc3339};
 use crate::error::ApiError;
-use crate::json::Field;
 use crate::sse::JSON_LINES;
 
 /// The version of Ollama's API that is spoken here: clients that need its `/v1/responses` ask for 0.13.4 at least.
@@ -94,13 +93,13 @@ async fn asked(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(String, bool), ApiError> {
-    let body = server.read_body(headers, body).await?;
-    let body: Value = serde_json::from_slice(&body)?;
-    let body = Field::body(&body)?;
-    let model = body.any_of(&["model", "name"]);
-    let id = model.string()?.ok_or_else(|| model.missing())?;
-    let stream = body.get("stream").bool()?.unwrap_or(true);
-    Ok((id.to_owned(), stream))
+    let asked = server.prepare_body(headers, body, |_, body| {
+        let model = body.any_of(&["model", "name"]);
+        let id = model.string()?.ok_or_else(|| model.missing())?;
+        let stream = body.get("stream").bool()?.unwrap_or(true);
+        Ok((id.to_owned(), stream))
+    });
+    asked.await
 }
 
 fn entry(server: &Server) -> Value {

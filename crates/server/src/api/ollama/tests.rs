@@ -1,14 +1,13 @@
 //! Ollama's API: lines, durations, and what is asked about the model.
 
-use andante_engine::{Delta, FinishReason, Timings, Usage};
+use andante_engine::{FinishReason, Timings, Usage};
 use andante_text::Part;
 use serde_json::json;
 
 use super::*;
-use crate::answer::{Choice, Totals};
-use crate::api::Encode as _;
+use crate::answer::Totals;
+use crate::fixture::written::{streamed, whole};
 use crate::fixture::{Fixture, Reply, conversation};
-use crate::sse::Frames;
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
@@ -100,17 +99,7 @@ async fn thinking_and_calls_have_fields_of_their_own() {
         Part::Arguments("1}".into()),
     ];
     let mut encoder = OllamaEncoder::new(Kind::Chat, "m", false);
-    let mut frames = Frames::default();
-    encoder.started(0, Usage::default(), &mut frames);
-    for part in parts.clone() {
-        let delta = Delta {
-            parts: vec![part],
-            logprobs: Vec::new(),
-        };
-        encoder.delta(0, delta, &mut frames);
-    }
     let stop = || FinishReason::Stop { sequence: None };
-    encoder.finished(0, stop(), &mut frames);
     let totals = Totals {
         usage: Usage::default(),
         timings: Timings {
@@ -119,11 +108,16 @@ async fn thinking_and_calls_have_fields_of_their_own() {
             decode_us: 3,
         },
     };
-    encoder.ended(totals, &mut frames);
-    let lines = lines(frames.text());
+    let text = streamed(
+        &mut encoder,
+        Usage::default(),
+        parts.clone(),
+        (stop(), totals),
+    );
+    let lines = lines(&text);
     let call =
         json!([{"id": "call_1", "function": {"index": 0, "name": "f", "arguments": {"a": 1}}}]);
-    assert_eq!(lines.len(), 4, "{}", frames.text());
+    assert_eq!(lines.len(), 4, "{text}");
     assert_eq!(lines[0]["message"]["thinking"], "hm");
     assert_eq!(lines[1]["message"]["content"], "Now.");
     assert_eq!(lines[2]["message"]["tool_calls"], call);
@@ -132,18 +126,8 @@ async fn thinking_and_calls_have_fields_of_their_own() {
         json!([6000, 2000])
     );
 
-    let mut whole = Vec::new();
-    for part in parts {
-        part.append_to(&mut whole);
-    }
-    let choice = Choice {
-        parts: whole,
-        logprobs: Vec::new(),
-        embedding: Vec::new(),
-        reason: stop(),
-    };
     let mut encoder = OllamaEncoder::new(Kind::Chat, "m", false);
-    let whole = serde_json::to_value(encoder.whole(vec![choice], totals)).unwrap();
+    let whole = whole(&mut encoder, parts, (stop(), totals));
     let message =
         json!({"role": "assistant", "content": "Now.", "thinking": "hm", "tool_calls": call});
     assert_eq!(whole["message"], message);

@@ -5,17 +5,16 @@ mod reading;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use andante_engine::{Delta, FinishReason, Timings, Usage};
+use andante_engine::{FinishReason, Timings, Usage};
 use andante_text::Part;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::answer::{Choice, Totals};
-use crate::api::Encode as _;
+use crate::answer::Totals;
+use crate::fixture::written::{named, streamed, types, whole};
 use crate::fixture::{Fixture, Reply, conversation as model};
-use crate::sse::Frames;
 
 const PATH: &str = "/v1/responses";
 
@@ -23,28 +22,13 @@ fn ask(input: impl Into<Value>) -> Value {
     json!({"model": "m", "max_output_tokens": 20, "temperature": 0, "input": input.into()})
 }
 
-/// The named events of a stream: names and numbers are checked.
-fn named(text: &str) -> Vec<Value> {
-    let frames = text.split_terminator("\n\n").enumerate();
-    let event = |(number, frame): (usize, &str)| {
-        let (name, data) = frame.split_once('\n').expect("two lines");
-        let data: Value = serde_json::from_str(data.strip_prefix("data: ").expect("data")).unwrap();
-        assert_eq!(
-            name.strip_prefix("event: "),
-            data["type"].as_str(),
-            "{frame}"
-        );
-        assert_eq!(data["sequence_number"], number, "{frame}");
-        data
-    };
-    frames.map(event).collect()
-}
-
-fn types(events: &[Value]) -> Vec<&str> {
+/// The named events of a stream, numbered.
+fn numbered(text: &str) -> Vec<Value> {
+    let events = named(text);
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "{event}");
+    }
     events
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect()
 }
 
 fn parts() -> Vec<Part> {
@@ -104,19 +88,7 @@ fn encoder(server: &Fixture, change: &Value) -> ResponseEncoder {
 }
 
 fn stream(encoder: &mut ResponseEncoder, parts: Vec<Part>, reason: FinishReason) -> Vec<Value> {
-    let mut frames = Frames::default();
-    encoder.opened(&mut frames);
-    encoder.started(0, USAGE, &mut frames);
-    for part in parts {
-        let delta = Delta {
-            parts: vec![part],
-            logprobs: Vec::new(),
-        };
-        encoder.delta(0, delta, &mut frames);
-    }
-    encoder.finished(0, reason, &mut frames);
-    encoder.ended(totals(), &mut frames);
-    named(frames.text())
+    numbered(&streamed(encoder, USAGE, parts, (reason, totals())))
 }
 
 const STOP: FinishReason = FinishReason::Stop { sequence: None };
@@ -183,18 +155,8 @@ async fn streamed_items_are_those_of_the_final_response_and_of_a_whole_one() {
         Some("Let me see.")
     );
 
-    let mut whole = Vec::new();
-    for part in parts() {
-        part.append_to(&mut whole);
-    }
-    let choice = Choice {
-        parts: whole,
-        logprobs: Vec::new(),
-        embedding: Vec::new(),
-        reason: STOP,
-    };
     let mut encoder = encoder(&server, &json!({}));
-    let response = serde_json::to_value(encoder.whole(vec![choice], totals())).unwrap();
+    let response = whole(&mut encoder, parts(), (STOP, totals()));
     assert_eq!(
         redacted(&response, &mut Vec::new()),
         redacted(last, &mut Vec::new())
@@ -257,7 +219,7 @@ async fn an_answer_streamed_and_whole() {
     body["stream"] = json!(true);
     let reply = server.post(PATH, &body).await;
     assert_eq!(reply.headers["content-type"], "text/event-stream");
-    let events = named(&reply.text);
+    let events = numbered(&reply.text);
     let types = types(&events);
     assert_eq!(
         types[..3],
@@ -294,7 +256,7 @@ async fn a_request_that_waits_repeats_that_it_is_in_progress_and_a_failure_is_to
         drop(go);
     };
     let (reply, ()) = tokio::join!(server.post(PATH, &body), waking);
-    let events = named(&reply.text);
+    let events = numbered(&reply.text);
     assert_eq!(
         types(&events)[..3],
         [
