@@ -6,14 +6,12 @@
 mod agents;
 
 use std::fs;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::served::Server;
 use crate::{andante, peers};
 
 const PYTHON: &[&str] = &[
@@ -103,18 +101,7 @@ impl Clients {
         let clients = Self {
             folder: folder.to_owned(),
         };
-        once(&folder.join("venv"), PYTHON, |environment| {
-            peers::run(
-                Command::new("python3")
-                    .args(["-m", "venv"])
-                    .arg(environment),
-            )?;
-            peers::run(
-                Command::new(environment.join("bin/pip"))
-                    .args(["install", "--quiet", "--disable-pip-version-check"])
-                    .args(PYTHON),
-            )
-        })?;
+        peers::environment(&folder.join("venv"), PYTHON)?;
         npm(&folder.join("node"), NODE)?;
         Ok(clients)
     }
@@ -122,10 +109,10 @@ impl Clients {
     #[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
     fn run(&self, root: &Path, model: &Path) -> Result<()> {
         let scripts = root.join("scripts/clients");
-        let server = Scripted::start(root, model, &scripts.join("sdk.json"))?;
+        let server = scripted(root, model, "sdk.json")?;
         let mut failed = Vec::new();
         for driver in DRIVERS {
-            let done = self.drive(&scripts, driver, &server.address())?;
+            let done = self.drive(&scripts, driver, &server.address)?;
             println!("{driver}");
             let output = String::from_utf8_lossy(&done.stdout);
             for line in output.lines() {
@@ -164,7 +151,7 @@ impl Clients {
         let home = self.folder.join("home");
         fs::create_dir_all(&home)?;
         command
-            .arg(address)
+            .arg(format!("http://{address}"))
             .env_clear()
             .env("PATH", PATH)
             .env("HOME", &home)
@@ -178,7 +165,7 @@ impl Clients {
 
 /// Installs packages of npm, without running their scripts.
 fn npm(folder: &Path, packages: &[&str]) -> Result<()> {
-    once(folder, packages, |folder| {
+    peers::once(folder, packages, || {
         fs::write(folder.join("package.json"), r#"{"private": true}"#)?;
         peers::run(
             Command::new("npm")
@@ -195,57 +182,13 @@ fn npm(folder: &Path, packages: &[&str]) -> Result<()> {
     })
 }
 
-/// Fills a folder unless it holds these packages already.
-fn once(folder: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let (done, packages) = (folder.join("installed"), packages.join("\n"));
-    if fs::read_to_string(&done).is_ok_and(|installed| installed == packages) {
-        return Ok(());
-    }
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    fill(folder)?;
-    fs::write(&done, packages).with_context(|| format!("cannot write {}", done.display()))
-}
-
-/// A server whose model follows a script; killed when dropped.
-struct Scripted {
-    process: Child,
-    port: u16,
-}
-
-impl Scripted {
-    fn start(root: &Path, model: &Path, script: &Path) -> Result<Self> {
-        let port = free_port()?;
-        let process = Command::new(root.join("target/debug/examples/scripted"))
-            .arg(model)
-            .arg(root.join("scripts/clients/chatml.jinja"))
-            .arg(script)
-            .arg(port.to_string())
-            .spawn()
-            .context("cannot start the scripted server")?;
-        let server = Self { process, port };
-        for _ in 0..200 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Ok(server);
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        bail!("the scripted server does not listen on port {port}")
-    }
-
-    fn address(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Scripted {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?
-        .local_addr()?
-        .port())
+/// A server whose model follows a script.
+fn scripted(root: &Path, model: &Path, script: &str) -> Result<Server> {
+    let folder = root.join("scripts/clients");
+    let mut command = Command::new(root.join("target/debug/examples/scripted"));
+    command
+        .arg(model)
+        .arg(folder.join("chatml.jinja"))
+        .arg(folder.join(script));
+    Server::of(command)
 }

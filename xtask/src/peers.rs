@@ -49,17 +49,31 @@ pub(crate) fn python(root: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The folder of the programs of another Python package, installed under `name` if it is not there yet.
-pub(crate) fn package(root: &Path, name: &str, requirement: &str) -> Result<PathBuf> {
-    let folder = root.join("target/peers").join(name);
-    let (programs, done) = (folder.join("bin"), folder.join("done"));
-    if !done.is_file() {
-        make_environment(&folder)?;
-        let pip = programs.join("pip");
-        run(Command::new(pip).args(["install", "--quiet", requirement]))?;
-        fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))?;
-    }
+/// An environment with these packages, filled unless it holds them already; the path of its programs.
+pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let programs = folder.join("bin");
+    once(folder, packages, || {
+        make_environment(folder)?;
+        run(Command::new(programs.join("pip"))
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(packages))
+    })?;
     Ok(programs)
+}
+
+/// Fills a folder unless it holds these packages already.
+pub(crate) fn once(
+    folder: &Path,
+    packages: &[&str],
+    fill: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let (done, packages) = (folder.join("installed"), packages.join("\n"));
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == packages) {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fill()?;
+    fs::write(&done, packages).with_context(|| format!("cannot write {}", done.display()))
 }
 
 fn make_environment(folder: &Path) -> Result<()> {

@@ -25,13 +25,20 @@ impl Server {
         args: &[&OsStr],
         variables: &[(&str, &str)],
     ) -> Result<Self> {
-        let since = Instant::now();
-        let mut process = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["serve", "--port", "0"])
             .args(args)
             .envs(variables.iter().copied())
+            .stderr(Stdio::null());
+        Self::of(command)
+    }
+
+    /// Starts a program whose first line says where it listens.
+    pub(crate) fn of(mut command: Command) -> Result<Self> {
+        let since = Instant::now();
+        let mut process = command
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .context("cannot start the server")?;
         let mut line = String::new();

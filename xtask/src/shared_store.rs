@@ -34,7 +34,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     }
     let program = andante::build_with(root, &["--features", "s3"])?;
     let model = andante::pull(&program, "smollm2")?;
-    let bucket = Bucket::start(&peers::package(root, "moto", PACKAGE)?.join("moto_server"))?;
+    let programs = peers::environment(&root.join("target/peers/moto"), &[PACKAGE])?;
+    let bucket = Bucket::start(&programs.join("moto_server"))?;
     let start = |store: bool| start(&program, &model, store.then_some(&bucket));
     let story = "Once upon a time several servers shared what they had read. ".repeat(30);
     let (cold, first) = (start(false)?, start(true)?);

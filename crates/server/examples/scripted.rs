@@ -1,8 +1,8 @@
 //! A server whose model says what a script tells it to; everything else is real: tokenizer, template, parsers, grammar,
 //! scheduler, KV and HTTP. What clients and agents are tried on, since a model small enough for a test cannot plan.
 //!
-//! `scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json PORT`. The model file gives the vocabulary alone. A script is a list of rules;
-//! the first that fits the prompt is followed:
+//! `scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json` listens on a free port and says on which. The model file gives the
+//! vocabulary alone. A script is a list of rules; the first that fits the prompt is followed:
 //!
 //! ```json
 //! [{"turn": 0, "has": ["weather"], "lacks": ["sunny"], "say": "<tool_call>…"}, {"say": "Hello!"}]
@@ -29,10 +29,14 @@ const RESULT: &str = "<|im_start|>tool\n";
 
 type Error = Box<dyn std::error::Error>;
 
+#[expect(
+    clippy::print_stdout,
+    reason = "whoever starts it reads where it listens"
+)]
 fn main() -> Result<(), Error> {
     let args: Vec<String> = env::args().skip(1).collect();
-    let [model, template, script, port] = &args[..] else {
-        return Err("usage: scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json PORT".into());
+    let [model, template, script] = &args[..] else {
+        return Err("usage: scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json".into());
     };
     let file = GgufFile::open(model.as_ref())?;
     let tokenizer = Tokenizer::from_metadata(file.metadata())?;
@@ -57,7 +61,8 @@ fn main() -> Result<(), Error> {
     let server = Server::new(engine.clone(), ServerConfig::new("scripted"));
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port.parse()?)).await?;
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+        println!("serving on http://{}", listener.local_addr()?);
         let (_phases, phase) = tokio::sync::watch::channel(Phase::Serve);
         andante_server::serve(listener, server, phase).await;
         Ok::<_, Error>(())

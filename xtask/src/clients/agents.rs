@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{PATH, Scripted, npm};
+use super::{PATH, npm, scripted};
 use crate::peers;
 
 const PACKAGES: &[&str] = &[
@@ -106,12 +106,12 @@ pub(super) fn enter(root: &Path) -> Result<()> {
 /// Runs them all; fails if any does.
 #[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
 pub(super) fn run(root: &Path, folder: &Path, model: &Path) -> Result<()> {
-    let scripts = root.join("scripts/clients");
-    let server = Scripted::start(root, model, &scripts.join("agents.json"))?;
+    let server = scripted(root, model, "agents.json")?;
+    let address = format!("http://{}", server.address);
     let mut failed = Vec::new();
     for agent in AGENTS {
         let since = Instant::now();
-        let done = attempt(agent, folder, &server.address());
+        let done = attempt(agent, folder, &address);
         let seconds = since.elapsed().as_secs();
         match done {
             Ok(()) => println!("ok {} over {} in {seconds} s", agent.name, agent.api),
