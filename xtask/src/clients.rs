@@ -60,20 +60,6 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     clients.run(root, &model)
 }
 
-/// Every driver, for CI; a registry that cannot be reached is no fault of the server.
-#[expect(clippy::print_stderr, reason = "a command-line tool talks to its user")]
-pub(crate) fn check(root: &Path) -> Result<()> {
-    build(root)?;
-    let model = model(root)?;
-    match Clients::install(&root.join("target/clients")) {
-        Ok(clients) => clients.run(root, &model),
-        Err(error) => {
-            eprintln!("the clients cannot be installed and are not tried: {error:#}");
-            Ok(())
-        }
-    }
-}
-
 /// As the tests are built, so that after them nothing is left to do.
 fn build(root: &Path) -> Result<()> {
     peers::run(
