@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use andante_server::{ApiKey, Listener, TlsIdentity};
 use anyhow::{Context, Result, ensure};
@@ -15,21 +15,10 @@ use crate::args::{AccessArgs, ServeArgs};
 /// The environment variable with one more key.
 const KEY_VARIABLE: &str = "ANDANTE_API_KEY";
 
-/// A socket that is bound, and its address as a person writes it. A UNIX socket's file goes with it.
+/// A socket that is bound, and its address as a person writes it.
 pub(crate) struct Bound {
     pub(crate) listener: Listener,
     pub(crate) address: String,
-    pub(crate) file: Option<SocketFile>,
-}
-
-/// A file that is removed when the server ends.
-pub(crate) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // Somebody may have removed it before.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// Binds what the arguments say.
@@ -51,7 +40,6 @@ pub(crate) async fn bind(args: &ServeArgs) -> Result<Bound> {
     Ok(Bound {
         listener,
         address: format!("{scheme}://{address}"),
-        file: None,
     })
 }
 
@@ -76,7 +64,6 @@ fn bind_unix(path: &Path) -> Result<Bound> {
     Ok(Bound {
         listener: Listener::from(socket),
         address: format!("unix:{}", path.display()),
-        file: Some(SocketFile(path.to_owned())),
     })
 }
 

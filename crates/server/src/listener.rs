@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, crypto::ring};
 
-/// A socket that takes connections.
+/// A socket that takes connections. A UNIX socket's file goes when it is dropped.
 pub struct Listener {
     socket: Socket,
     tls: Option<TlsAcceptor>,
@@ -73,6 +73,20 @@ impl Listener {
             stream,
             tls: self.tls.clone(),
         })
+    }
+}
+
+impl Drop for Listener {
+    /// Removes a UNIX socket's file while the socket is still open: once it is closed, another server may take the path,
+    /// and the file there would be that one's.
+    fn drop(&mut self) {
+        if let Socket::Unix(socket) = &self.socket
+            && let Ok(address) = socket.local_addr()
+            && let Some(path) = address.as_pathname()
+        {
+            // Somebody may have removed it before.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

@@ -84,7 +84,6 @@ async fn serve(
     let ending = tokio::spawn(signals.pass_on(phases.clone()));
     let failing = tokio::spawn(end_with_engine(session.handle.clone(), phases));
     andante_server::serve(bound.listener, server, phase).await;
-    drop(bound.file);
     ending.abort();
     failing.abort();
     Ok(())

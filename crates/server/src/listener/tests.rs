@@ -69,7 +69,7 @@ async fn health_bytes(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_too() {
+async fn a_unix_socket_serves_too_and_leaves_its_path_to_the_next_server() {
     let fixture = Fixture::new();
     let name = format!(
         "andante-{}-{}.sock",
@@ -85,10 +85,26 @@ async fn a_unix_socket_serves_too() {
         receiver,
     ));
     let reply = health(UnixStream::connect(&path).await.unwrap()).await;
-    std::fs::remove_file(&path).unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    // A running answer keeps the server, but not the path.
+    let mut running = UnixStream::connect(&path).await.unwrap();
+    let body = r#"{"prompt": "go on", "ignore_eos": true, "stream": true}"#;
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    running.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(running.read_u8().await.unwrap(), b'H');
     phase.send(Phase::Drain).unwrap();
+    while path.exists() {
+        tokio::task::yield_now().await;
+    }
+    let next = Listener::from(UnixListener::bind(&path).unwrap());
+    phase.send(Phase::Stop).unwrap();
     serving.await.unwrap();
+    assert!(path.exists(), "it is the next server's");
+    drop(next);
+    assert!(!path.exists());
 }
 
 #[test]
