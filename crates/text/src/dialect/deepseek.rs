@@ -207,7 +207,7 @@ impl Block for Calls {
             Found::Mark(mark) => {
                 let flow = self.mark(mark);
                 if self.some && matches!(&self.state, State::Head(head) if head.is_empty()) {
-                    out.begin_head(raw);
+                    out.begin_head(found, raw);
                 }
                 flow
             }

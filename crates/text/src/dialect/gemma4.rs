@@ -99,7 +99,8 @@ impl Call {
             State::Name(name) => {
                 if byte != b'{' {
                     name.push(byte);
-                    let wrong = name.len() > MAX_NAME || byte == b'\n';
+                    let wrong =
+                        name.len() > MAX_NAME || matches!(byte, b'\n' | b'<') || is_code(byte);
                     return if wrong {
                         Flow::Rejects { is_text: true }
                     } else {

@@ -406,7 +406,7 @@ impl JsonCalls {
     fn after(&mut self, byte: u8, out: &mut Out) -> Flow {
         match byte {
             b'{' => {
-                out.begin_head(b"{");
+                out.begin_head(Found::Byte(byte), b"{");
                 self.state = State::Inside(JsonCall::new());
                 Flow::Goes
             }

@@ -4,7 +4,7 @@
 //! follows is known. Whitespace before the first text of an answer, and after the last, is the model's own and stays. Where no calls
 //! can follow, whitespace in text is passed on at once, so that a stop string of line breaks ends an answer in time.
 
-use super::marks::is_code;
+use super::marks::{Found, is_code};
 use crate::Part;
 
 /// What the bytes of a part belong to.
@@ -26,6 +26,17 @@ enum Fresh {
     Text,
 }
 
+/// What may turn out to be no call.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// The marker that began it; empty where its first byte did.
+    pub(super) opener: Vec<u8>,
+    /// What has been read since.
+    pub(super) rest: Vec<u8>,
+    /// Nothing but markers and whitespace followed the opening marker.
+    is_bare: bool,
+}
+
 /// Collects parts.
 #[derive(Debug)]
 pub(super) struct Out {
@@ -42,11 +53,11 @@ pub(super) struct Out {
     line_start: bool,
     /// What is read now is reasoning.
     reasoning: bool,
-    /// Bytes since a head began that may turn out to be no call.
-    head: Option<Vec<u8>>,
-    calls: usize,
+    head: Option<Head>,
     /// Bytes taken so far.
     position: usize,
+    #[cfg(test)]
+    bytes_read: usize,
     /// Where what was said last ended.
     said: usize,
     /// Where the block under way begins, with the whitespace before it.
@@ -68,8 +79,9 @@ impl Out {
             fresh: Fresh::Start,
             reasoning: false,
             head: None,
-            calls: 0,
             position: 0,
+            #[cfg(test)]
+            bytes_read: 0,
             said: 0,
             block_start: 0,
             calls_start: None,
@@ -126,6 +138,16 @@ impl Out {
     /// So many more bytes have been taken.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.position += bytes;
+        #[cfg(test)]
+        {
+            self.bytes_read += bytes;
+        }
+    }
+
+    /// How many bytes were read, those that were read again counted each time.
+    #[cfg(test)]
+    pub(super) fn bytes_read(&self) -> usize {
+        self.bytes_read
     }
 
     /// So many of them are taken again.
@@ -162,7 +184,6 @@ impl Out {
         self.flush();
         self.syntax();
         self.head = None;
-        self.calls += 1;
         self.calls_start.get_or_insert(self.block_start);
         self.parts.push(Part::Call {
             id: String::new(),
@@ -178,31 +199,48 @@ impl Out {
         self.bytes.extend(bytes);
     }
 
-    /// How many calls have begun.
-    pub(super) fn calls(&self) -> usize {
-        self.calls
-    }
-
-    /// Bytes from here on may turn out to be no call; `first` is what has been read of them.
-    pub(super) fn begin_head(&mut self, first: &[u8]) {
-        self.head = Some(first.to_vec());
+    /// What follows may turn out to be no call; it begins with this marker or byte.
+    pub(super) fn begin_head(&mut self, found: Found, raw: &[u8]) {
+        let (opener, rest) = match found {
+            Found::Mark(_) => (raw, &[][..]),
+            Found::Byte(_) | Found::Nothing => (&[][..], raw),
+        };
+        self.head = Some(Head {
+            is_bare: rest.is_empty(),
+            opener: opener.to_vec(),
+            rest: rest.to_vec(),
+        });
     }
 
     /// Notes what was read, if a head is under way.
-    pub(super) fn note(&mut self, bytes: &[u8]) {
+    pub(super) fn note(&mut self, found: Found, raw: &[u8]) {
         if let Some(head) = &mut self.head {
-            head.extend_from_slice(bytes);
+            let is_syntax = |byte: u8| byte.is_ascii_whitespace() || is_code(byte);
+            head.is_bare &= !matches!(found, Found::Byte(byte) if !is_syntax(byte));
+            head.rest.extend_from_slice(raw);
+        }
+    }
+
+    /// Forgets what a head began with, where it is as good as begun by `raw`: its marker is repeated. Heads that are read
+    /// again would otherwise be read once for each marker in them.
+    pub(super) fn restart_head(&mut self, raw: &[u8]) {
+        if let Some(head) = &mut self.head
+            && head.is_bare
+            && head.opener == raw
+        {
+            head.rest.clear();
         }
     }
 
     /// How long the head under way is.
     pub(super) fn head_len(&self) -> usize {
-        self.head.as_ref().map_or(0, Vec::len)
+        let head = self.head.as_ref();
+        head.map_or(0, |head| head.opener.len() + head.rest.len())
     }
 
     /// The head under way, which was no call.
-    pub(super) fn take_head(&mut self) -> Vec<u8> {
-        self.head.take().unwrap_or_default()
+    pub(super) fn take_head(&mut self) -> Option<Head> {
+        self.head.take()
     }
 
     /// The parts since the last time.

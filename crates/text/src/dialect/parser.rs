@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Dialect;
 use super::block::{Block, Flow, Tools};
 use super::marks::{Found, Mark, is_code};
-use super::out::Out;
+use super::out::{Head, Out};
 use crate::Part;
 
 /// Reads an answer and gives its parts, the same wherever it is cut.
@@ -25,8 +25,6 @@ pub struct Parser {
     /// The markers that mean something in reasoning.
     in_reasoning: Vec<Mark>,
     block: Option<Box<dyn Block>>,
-    /// The marker that opened the head under way.
-    opener: Vec<u8>,
     /// Opening markers that turned out to be text: as many closing ones are text too.
     open_texts: usize,
 }
@@ -48,7 +46,6 @@ impl Parser {
             in_reasoning: syntax.thinks.iter().map(|&(_, close)| close).collect(),
             block: syntax.whole.map(|new| new(tools)),
             tools: Arc::clone(tools),
-            opener: Vec::new(),
             open_texts: 0,
         }
     }
@@ -121,6 +118,11 @@ impl Parser {
         self.out.calls_start()
     }
 
+    #[cfg(test)]
+    pub(super) fn bytes_read(&self) -> usize {
+        self.out.bytes_read()
+    }
+
     fn feed(&mut self, byte: u8) {
         self.held.push(byte);
         self.drain();
@@ -178,11 +180,10 @@ impl Parser {
     fn take(&mut self, found: Found, raw: &[u8]) {
         self.out.advance(raw.len());
         if let Some(mut block) = self.block.take() {
-            self.out.note(raw);
-            let calls = self.out.calls();
+            self.out.note(found, raw);
             let flow = block.push(found, raw, &mut self.out);
-            if self.out.calls() > calls {
-                self.opener.clear();
+            if flow == Flow::Goes {
+                self.out.restart_head(raw);
             }
             self.react(block, flow, raw);
             return;
@@ -190,7 +191,7 @@ impl Parser {
         match found {
             Found::Nothing => {}
             Found::Byte(byte) if self.out.is_reasoning() => self.out.reasoning(byte),
-            Found::Byte(b'{' | b'[') if self.may_be_bare() => self.open_bare(raw),
+            Found::Byte(b'{' | b'[') if self.may_be_bare() => self.open_bare(found, raw),
             Found::Byte(byte) => self.out.text(byte),
             Found::Mark(_) if self.out.is_reasoning() => self.out.set_reasoning(false),
             Found::Mark(mark) => self.mark(mark, raw),
@@ -202,9 +203,8 @@ impl Parser {
         let syntax = self.dialect.syntax();
         let is_text = !is_code(raw[0]);
         if let Some(&(_, new)) = syntax.blocks.iter().find(|&&(open, _)| open == mark) {
-            raw.clone_into(&mut self.opener);
             self.out.begin_block(raw.len());
-            self.out.begin_head(raw);
+            self.out.begin_head(Found::Mark(mark), raw);
             self.block = Some(new(&self.tools));
         } else if syntax.thinks.iter().any(|&(open, _)| open == mark) {
             if is_text && !self.out.is_at_line_start() {
@@ -224,15 +224,14 @@ impl Parser {
         self.dialect.syntax().bare.is_some() && !self.tools.is_empty() && self.out.is_run_empty()
     }
 
-    fn open_bare(&mut self, raw: &[u8]) {
+    fn open_bare(&mut self, found: Found, raw: &[u8]) {
         let Some(new) = self.dialect.syntax().bare else {
             return;
         };
-        self.opener.clear();
         self.out.begin_block(raw.len());
-        self.out.begin_head(raw);
+        self.out.begin_head(found, raw);
         let mut block = new(&self.tools);
-        let flow = block.push(Found::Byte(raw[0]), raw, &mut self.out);
+        let flow = block.push(found, raw, &mut self.out);
         self.react(block, flow, raw);
     }
 
@@ -255,20 +254,23 @@ impl Parser {
 
     /// The head under way is no call: it is read again, as text.
     fn reject(&mut self, is_text: bool) {
-        let head = self.out.take_head();
-        let opener = std::mem::take(&mut self.opener);
-        // Where no marker opened it, its first byte did; that one must not do so again.
-        let (first, rest) = match head.strip_prefix(&opener[..]) {
-            Some(rest) if !opener.is_empty() => (&opener[..], rest),
-            _ => head.split_at(head.len().min(1)),
+        let Some(Head { opener, rest, .. }) = self.out.take_head() else {
+            return;
         };
-        if opener.is_empty() {
-            first.iter().for_each(|&byte| self.out.text(byte));
-        } else if is_text && !is_code(first[0]) {
-            self.open_texts += 1;
-            first.iter().for_each(|&byte| self.out.text(byte));
+        match opener.first() {
+            // No marker opened it, but its first byte, which must not do so again.
+            None => {
+                self.out.text(rest[0]);
+                self.read_again(&rest[1..]);
+                return;
+            }
+            Some(&first) if is_text && !is_code(first) => {
+                self.open_texts += 1;
+                opener.iter().for_each(|&byte| self.out.text(byte));
+            }
+            Some(_) => {}
         }
-        self.read_again(rest);
+        self.read_again(&rest);
     }
 
     fn read_again(&mut self, bytes: &[u8]) {

@@ -119,7 +119,7 @@ impl Tagged {
                     return self.begin(&name, out);
                 }
                 name.push(byte);
-                if name.len() > MAX_NAME || byte == b'\n' {
+                if name.len() > MAX_NAME || matches!(byte, b'\n' | b'<') || is_code(byte) {
                     return self.stray();
                 }
                 Flow::Goes
@@ -246,7 +246,7 @@ impl Tagged {
         }
         if mark == self.tags.function && (self.in_calls || !self.some) {
             if self.some {
-                out.begin_head(raw);
+                out.begin_head(Found::Mark(mark), raw);
             }
             self.state = State::Function(Vec::new());
             return Flow::Goes;

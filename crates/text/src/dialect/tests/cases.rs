@@ -214,6 +214,13 @@ fn nested_repeated_and_orphan_tags() {
     check("hermes", &unclosed, &format!("{READ} {READ}"));
     check("hermes", "a</tool_call>b", "t(ab)");
     check("hermes", "a\n<tool_call>", "t(a\n)");
+    check_in(
+        false,
+        "hermes",
+        "",
+        "<tool_call>\n<tool_call> x</tool_call>",
+        "t(<tool_call> x</tool_call>)",
+    );
     check(
         "hermes",
         &format!("{CALL}</tool_call>"),

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::{Rig, Said, show, tools};
-use crate::{Dialect, Part};
+use crate::{Dialect, Part, Prompt};
 
 /// Numbers that look random (xorshift).
 struct Random(u64);
@@ -87,13 +87,15 @@ const BITS: &[&str] = &[
     "\" string=\"false\">",
 ];
 
+fn marks(dialect: &str) -> &'static [&'static str] {
+    let mut syntaxes = super::super::SYNTAXES.iter();
+    let syntax = syntaxes.find(|syntax| syntax.names[0] == dialect);
+    syntax.expect("a known dialect").marks
+}
+
 /// An answer of markers and bits in any order.
 fn noise(dialect: &str, random: &mut Random) -> String {
-    let marks = super::super::SYNTAXES
-        .iter()
-        .find(|syntax| syntax.names[0] == dialect)
-        .expect("a known dialect")
-        .marks;
+    let marks = marks(dialect);
     let mut answer = String::new();
     for _ in 0..random.below(24) {
         let bits = if random.below(3) == 0 { marks } else { BITS };
@@ -274,6 +276,48 @@ fn run(rounds: u32) {
     for _ in 0..rounds {
         any_answer(&rigs, &mut random);
         good_answer(&rigs, &mut random);
+    }
+}
+
+/// How many bytes of an answer are read, for each that it has.
+fn reads_per_byte(rig: &Rig, said: &[Said]) -> usize {
+    let mut parser = rig.dialect.parser(&tools(), &Prompt::new());
+    let mut bytes = 0;
+    for piece in said {
+        match piece {
+            Said::Bytes(text) => {
+                bytes += text.len();
+                parser.push_text(std::str::from_utf8(text).expect("an answer of whole characters"));
+            }
+            Said::Control(token) => {
+                bytes += 1;
+                parser.push_control(*token);
+            }
+        }
+    }
+    parser.finish();
+    parser.bytes_read().div_ceil(bytes.max(1))
+}
+
+#[test]
+fn repeated_markers_are_not_read_again_and_again() {
+    for dialect in Dialect::names() {
+        for control in [false, true] {
+            let rig = Rig::new(dialect, control);
+            let marks = marks(dialect);
+            for (index, one) in marks.iter().enumerate() {
+                for other in &marks[index..] {
+                    for (blank, tail) in [("", ""), ("", "x"), ("\n", "x")] {
+                        let answer = format!("{one}{blank}{other}{blank}").repeat(60) + tail;
+                        let reads = reads_per_byte(&rig, &rig.said(&answer));
+                        assert!(
+                            reads <= 4,
+                            "{dialect}: {reads} reads a byte of {one:?}, {other:?}, …"
+                        );
+                    }
+                }
+            }
+        }
     }
 }
 
