@@ -173,7 +173,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_queue: u32,
     /// How the hidden states of a text become its embedding [default: what the file says, else last]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "mean|last", value_parser = Pooling::parse)]
     pub(crate) pooling: Option<Pooling>,
     /// How the model writes tool calls and reasoning [default: what its chat template says]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Dialect::names()))]
@@ -185,17 +185,24 @@ pub(crate) struct EngineArgs {
 pub(crate) enum Pooling {
     /// Their mean
     Mean,
-    /// The first token's
-    Cls,
     /// The last token's
     Last,
+}
+
+impl Pooling {
+    fn parse(name: &str) -> Result<Self, String> {
+        if name == "cls" {
+            let why = "the first token knows nothing of the others in models that look back only";
+            return Err(format!("{why}; mean and last do"));
+        }
+        Self::from_str(name, false).map_err(|_| "it is mean or last".into())
+    }
 }
 
 impl From<Pooling> for andante_engine::Pooling {
     fn from(pooling: Pooling) -> Self {
         match pooling {
             Pooling::Mean => Self::Mean,
-            Pooling::Cls => Self::Cls,
             Pooling::Last => Self::Last,
         }
     }

@@ -37,7 +37,7 @@ pub(crate) fn flatten(
             .expect("a planned sequence has blocks");
         let range = part.start as usize..(part.start + part.tokens) as usize;
         let logits = match (pooling(part.id), part.last) {
-            (Some(Pooling::Mean | Pooling::Cls), _) => RowLogits::AllStates,
+            (Some(Pooling::Mean), _) => RowLogits::AllStates,
             (Some(Pooling::Last), true) => RowLogits::LastState,
             (None, true) => RowLogits::Last,
             (_, false) => RowLogits::None,

@@ -36,7 +36,22 @@ pub(crate) struct Constraints {
     /// One at a time, whoever asks: compiling must not take the model's processors.
     compiling: Mutex<()>,
     /// The latest last.
-    recent: Mutex<VecDeque<(Constraint, Arc<Matcher>)>>,
+    recent: Mutex<VecDeque<Kept>>,
+}
+
+/// What became of a constraint.
+#[derive(Debug)]
+struct Kept {
+    salt: u64,
+    constraint: Constraint,
+    compiled: Result<Arc<Matcher>, Refusal>,
+}
+
+/// What [`TextError::Constraint`] says.
+#[derive(Debug, Clone)]
+struct Refusal {
+    message: String,
+    path: Option<String>,
 }
 
 impl Constraints {
@@ -49,29 +64,41 @@ impl Constraints {
         }
     }
 
-    /// The beginning of answers under this constraint.
+    /// The beginning of answers under this constraint. What others of another salt have asked does not show in the time it takes.
     ///
     /// # Errors
     /// What the compiler says, or that no constraint is possible with this model.
-    pub(crate) fn compile(&self, constraint: &Constraint) -> Result<Arc<Matcher>, TextError> {
-        if let Some(found) = self.recall(constraint) {
-            return Ok(found);
+    pub(crate) fn compile(
+        &self,
+        salt: u64,
+        constraint: &Constraint,
+    ) -> Result<Arc<Matcher>, TextError> {
+        if let Some(known) = self.recall(salt, constraint) {
+            return known;
         }
         let _turn = self
             .compiling
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have compiled it meanwhile.
-        if let Some(found) = self.recall(constraint) {
-            return Ok(found);
+        if let Some(known) = self.recall(salt, constraint) {
+            return known;
         }
-        let matcher = Arc::new(on_deep_stack(|| self.compile_new(constraint))?);
+        let compiled = match on_deep_stack(|| self.compile_new(constraint)) {
+            Ok(matcher) => Ok(Arc::new(matcher)),
+            Err(TextError::Constraint { message, path }) => Err(Refusal { message, path }),
+            Err(error) => return Err(error),
+        };
         let mut recent = self.recent();
         if recent.len() == KEPT {
             recent.pop_front();
         }
-        recent.push_back((constraint.clone(), Arc::clone(&matcher)));
-        Ok(matcher)
+        recent.push_back(Kept {
+            salt,
+            constraint: constraint.clone(),
+            compiled: compiled.clone(),
+        });
+        compiled.map_err(TextError::from)
     }
 
     fn compile_new(&self, constraint: &Constraint) -> Result<Matcher, TextError> {
@@ -88,17 +115,28 @@ impl Constraints {
             .compile(constraint)
     }
 
-    fn recall(&self, constraint: &Constraint) -> Option<Arc<Matcher>> {
+    fn recall(
+        &self,
+        salt: u64,
+        constraint: &Constraint,
+    ) -> Option<Result<Arc<Matcher>, TextError>> {
         let mut recent = self.recent();
-        let index = recent.iter().position(|(kept, _)| kept == constraint)?;
-        let entry = recent.remove(index).expect("it was just found");
-        let matcher = Arc::clone(&entry.1);
-        recent.push_back(entry);
-        Some(matcher)
+        let same = |kept: &Kept| kept.salt == salt && kept.constraint == *constraint;
+        let index = recent.iter().position(same)?;
+        let kept = recent.remove(index).expect("it was just found");
+        let compiled = kept.compiled.clone();
+        recent.push_back(kept);
+        Some(compiled.map_err(TextError::from))
     }
 
-    fn recent(&self) -> MutexGuard<'_, VecDeque<(Constraint, Arc<Matcher>)>> {
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Kept>> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Refusal> for TextError {
+    fn from(Refusal { message, path }: Refusal) -> Self {
+        Self::Constraint { message, path }
     }
 }
 

@@ -123,7 +123,7 @@ impl Engine {
             logit_rows: scheduler.config().slots,
             state_rows: match config.pooling_of(&info) {
                 Pooling::Last => scheduler.config().slots,
-                Pooling::Mean | Pooling::Cls => scheduler.config().slots + scheduler.config().q_max,
+                Pooling::Mean => scheduler.config().slots + scheduler.config().q_max,
             },
         })?;
         let vocab = u32::try_from(info.vocab).expect("token ids are u32");
@@ -256,7 +256,7 @@ impl Engine {
         let late = self.store.as_ref().is_some_and(Stores::is_late);
         let poll_us = late.then(|| now_us + store::POLL_US);
         planned.map(|until_us| {
-            let preload_us = self.preload.has_more().then_some(now_us);
+            let preload_us = self.preload.is_due(&self.scheduler).then_some(now_us);
             let others = self.next_deadline_us().into_iter();
             let others = others.chain(poll_us).chain(preload_us);
             until_us.into_iter().chain(others).min()
@@ -415,7 +415,7 @@ impl Engine {
             let count = match generation.pooling() {
                 None => continue,
                 Some(Pooling::Last) => usize::from(last),
-                Some(Pooling::Mean | Pooling::Cls) => tokens,
+                Some(Pooling::Mean) => tokens,
             };
             let states = (row..row + count).map(|row| states.row(row));
             generation.pool(states, last);
@@ -450,6 +450,7 @@ impl Engine {
     /// Whether there is nothing left to save, or no time. The time begins with the first call.
     fn is_saved(&mut self) -> bool {
         let now_us = self.shared.clock.now_us();
+        self.tell_what_was_said();
         let Some(store) = &mut self.store else {
             return true;
         };
@@ -460,9 +461,6 @@ impl Engine {
             }
             now_us + SAVE_AT_END_US
         });
-        if self.shared.spellings.have_news() {
-            store.said();
-        }
         // Nobody waits for it any more.
         store.abandon_load(&mut self.scheduler);
         let Some(left_us) = until_us.checked_sub(now_us).filter(|&us| us > 0) else {
@@ -473,6 +471,15 @@ impl Engine {
         }
         store.flush(Duration::from_micros(left_us));
         true
+    }
+
+    /// Lets the store keep what was said since the last time.
+    fn tell_what_was_said(&mut self) {
+        if let Some(store) = &mut self.store
+            && self.shared.spellings.have_news()
+        {
+            store.said();
+        }
     }
 
     fn abandon_store(&mut self) {

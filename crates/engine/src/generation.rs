@@ -124,6 +124,7 @@ impl Generation {
         };
         let opening = request.opening.clone();
         let record = opening.filter(|_| request.sampling.cache_prompt);
+        let remembered = request.sampling.cache_prompt && request.pooling.is_none();
         Self {
             id,
             sampler: Sampler::new(&request, ends),
@@ -134,7 +135,7 @@ impl Generation {
             output,
             thinking,
             max_new: request.max_new,
-            spelt: request.sampling.cache_prompt.then(|| Spelt {
+            spelt: remembered.then(|| Spelt {
                 salt: request.salt,
                 prompt: Arc::clone(&request.prompt),
                 answer: Vec::new(),

@@ -96,7 +96,8 @@ impl EngineHandle {
             );
         if !asked && !chat.callable_tools().iter().any(andante_text::is_strict) {
             // Nobody has asked for arguments that fit: tools beyond the compiler are no reason to refuse them.
-            if self.shared.constraints.compile(&constraint).is_err() {
+            let salt = self.salt_of(sampling);
+            if self.shared.constraints.compile(salt, &constraint).is_err() {
                 return Ok(false);
             }
         }
@@ -139,7 +140,16 @@ impl EngineHandle {
             cache_prompt: pooling == Pooling::Last,
             ..Sampling::default()
         };
-        let mut request = self.prepare_text(text, sampling)?;
+        // Spelt as the tokenizer does: the vector of a text is not to depend on what was said before.
+        let tokens = match text {
+            PromptInput::Tokens(tokens) => tokens,
+            PromptInput::Text(text) => {
+                let mut prompt = Prompt::new();
+                prompt.push_text(&text);
+                prompt.encode(&self.shared.text.tokenizer)
+            }
+        };
+        let mut request = self.prepare(tokens, sampling)?;
         request.pooling = Some(pooling);
         Ok(request)
     }
@@ -227,7 +237,7 @@ impl EngineHandle {
         }
         let constraint = match sampling.constraint.take() {
             Some(Constrained { constraint, name }) => {
-                let compiled = self.shared.constraints.compile(&constraint);
+                let compiled = self.shared.constraints.compile(salt, &constraint);
                 Some(Form {
                     start: compiled.map_err(|error| RequestError::Constraint { name, error })?,
                     whole: false,

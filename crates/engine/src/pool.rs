@@ -28,13 +28,12 @@ impl Pool {
     pub(crate) fn add(&mut self, state: &[f32]) {
         self.count += 1;
         match self.pooling {
-            Pooling::Cls if self.count > 1 => {}
             Pooling::Mean if self.count > 1 => {
                 for (sum, x) in self.vector.iter_mut().zip(state) {
                     *sum += x;
                 }
             }
-            Pooling::Mean | Pooling::Cls | Pooling::Last => {
+            Pooling::Mean | Pooling::Last => {
                 self.vector.clear();
                 self.vector.extend_from_slice(state);
             }

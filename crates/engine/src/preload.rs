@@ -35,10 +35,7 @@ impl Preload {
         store: &mut Stores,
         mut next_id: impl FnMut() -> SeqId,
     ) {
-        if self
-            .loading
-            .is_some_and(|id| scheduler.tokens(id).is_some())
-        {
+        if self.is_loading(scheduler) {
             return;
         }
         self.loading = None;
@@ -70,9 +67,14 @@ impl Preload {
         }
     }
 
-    /// Whether there is something to begin with.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether [`go_on`](Self::go_on) has something to begin with now.
+    pub(crate) fn is_due(&self, scheduler: &Scheduler) -> bool {
+        !self.waiting.is_empty() && !self.is_loading(scheduler)
+    }
+
+    fn is_loading(&self, scheduler: &Scheduler) -> bool {
+        self.loading
+            .is_some_and(|id| scheduler.tokens(id).is_some())
     }
 
     /// Ends it: somebody has asked for something.

@@ -37,18 +37,6 @@ impl Request {
         u32::try_from(self.prompt.len()).expect("a prompt fits the context")
     }
 
-    /// The prompt itself.
-    #[must_use]
-    pub fn prompt(&self) -> &[u32] {
-        &self.prompt
-    }
-
-    /// The most tokens that will be generated.
-    #[must_use]
-    pub fn max_new_tokens(&self) -> u32 {
-        self.max_new
-    }
-
     /// The seed in force, given or drawn.
     #[must_use]
     pub fn seed(&self) -> u64 {
@@ -62,36 +50,10 @@ impl Request {
         self
     }
 
-    /// The same request on another's account; without this it is the default tenant's.
-    #[must_use]
-    pub fn with_tenant(mut self, tenant: Tenant) -> Self {
-        self.tenant = tenant;
-        self
-    }
-
-    /// The same request with another weight among its tenant's own; without this it is `Normal`.
-    #[must_use]
-    pub fn with_priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Says whose the request is and how urgent, as [`Self::with_tenant`] and [`Self::with_priority`] do.
+    /// Says whose the request is, and its weight among its tenant's own; without this it is the default tenant's, and `Normal`.
     pub fn set_account(&mut self, tenant: Tenant, priority: Priority) {
         self.tenant = tenant;
         self.priority = priority;
-    }
-
-    /// Whose it is.
-    #[must_use]
-    pub fn tenant(&self) -> &Tenant {
-        &self.tenant
-    }
-
-    /// Its weight among its tenant's own.
-    #[must_use]
-    pub fn priority(&self) -> Priority {
-        self.priority
     }
 }
 

@@ -22,10 +22,8 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct Kept {
     by_key: FxHashMap<Key, Arc<Turn>>,
-    /// Oldest first.
-    order: VecDeque<Arc<Turn>>,
-    /// The keys of the turns in `order`.
-    keys: VecDeque<Vec<Key>>,
+    /// With their keys, oldest first.
+    order: VecDeque<(Arc<Turn>, Vec<Key>)>,
     bytes: usize,
 }
 
@@ -46,8 +44,7 @@ impl Turns {
             kept.by_key.insert(key, Arc::clone(&turn));
         }
         kept.bytes += turn.size();
-        kept.order.push_back(turn);
-        kept.keys.push_back(keys);
+        kept.order.push_back((turn, keys));
         while kept.bytes > MOST_BYTES {
             kept.forget();
         }
@@ -98,7 +95,7 @@ impl Kept {
     }
 
     fn forget(&mut self) {
-        let (Some(turn), Some(keys)) = (self.order.pop_front(), self.keys.pop_front()) else {
+        let Some((turn, keys)) = self.order.pop_front() else {
             return;
         };
         self.bytes -= turn.size();

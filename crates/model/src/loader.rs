@@ -59,7 +59,11 @@ pub fn load<B: Backend>(
 fn pooling(keys: &Keys<'_>) -> Result<Option<Pooling>, ModelError> {
     Ok(match keys.u32("pooling_type")? {
         Some(1) => Some(Pooling::Mean),
-        Some(2) => Some(Pooling::Cls),
+        Some(2) => {
+            let expected =
+                "1 (mean) or 3 (last), since its first token knows nothing of the others";
+            return Err(keys.refuse("pooling_type", "2 (cls)", expected));
+        }
         Some(3) => Some(Pooling::Last),
         _ => None,
     })

@@ -104,13 +104,12 @@ pub struct ModelInfo {
     pub row_granule: u32,
 }
 
-/// How the hidden states of a text become one.
+/// How the hidden states of a text become one. The first token's ("CLS") is none of them: in a model that looks back only, it knows
+/// nothing of the text behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
     /// Their mean.
     Mean,
-    /// The first token's.
-    Cls,
     /// The last token's.
     Last,
 }

@@ -15,8 +15,6 @@ use crate::prefix::{BlockId, NONE, PrefixIndex};
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     holders: Vec<u32>,
-    /// By block: what its content is salted with, if it is indexed.
-    salts: Vec<u64>,
     free: Vec<BlockId>,
     /// Full blocks.
     cached: CachedList,
@@ -63,7 +61,6 @@ impl Blocks {
                 saved: vec![false; blocks as usize],
             }),
             holders: vec![0; blocks as usize],
-            salts: vec![0; blocks as usize],
             free: (0..blocks).rev().collect(),
             cached: CachedList::new(blocks),
             tails: CachedList::new(blocks),
@@ -135,12 +132,12 @@ impl Blocks {
 
     /// Notes the salt of the sequence that published a block.
     pub(crate) fn set_salt(&mut self, block: BlockId, salt: u64) {
-        self.salts[block as usize] = salt;
+        self.index.set_salt(block, salt);
     }
 
     /// The salt of an indexed block.
     pub(crate) fn salt(&self, block: BlockId) -> u64 {
-        self.salts[block as usize]
+        self.index.salt(block)
     }
 
     /// Enters a block that is not full, whose only holder is about to release it.

@@ -33,6 +33,8 @@ struct Node {
     key: u64,
     parent: BlockId,
     next: BlockId,
+    /// What the sequences that it belongs to are salted with.
+    salt: u64,
     /// Tokens it holds.
     count: u32,
     indexed: bool,
@@ -63,6 +65,7 @@ impl PrefixIndex {
             key: 0,
             parent: NONE,
             next: NONE,
+            salt: 0,
             count: 0,
             indexed: false,
         };
@@ -96,6 +99,7 @@ impl PrefixIndex {
             key,
             parent,
             next,
+            salt: 0,
             // At most a block's.
             count: tokens.len() as u32,
             indexed: true,
@@ -103,6 +107,14 @@ impl PrefixIndex {
         let start = block as usize * self.block_tokens;
         self.tokens[start..start + tokens.len()].copy_from_slice(tokens);
         self.heads[bucket] = block;
+    }
+
+    pub(crate) fn set_salt(&mut self, block: BlockId, salt: u64) {
+        self.nodes[block as usize].salt = salt;
+    }
+
+    pub(crate) fn salt(&self, block: BlockId) -> u64 {
+        self.nodes[block as usize].salt
     }
 
     pub(crate) fn remove(&mut self, block: BlockId) {

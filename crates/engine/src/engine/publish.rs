@@ -30,11 +30,7 @@ impl Engine {
         if let Some(recording) = &mut self.recording {
             recording.fetch(&mut self.scheduler, all);
         }
-        if let Some(store) = &mut self.store
-            && self.shared.spellings.have_news()
-        {
-            store.said();
-        }
+        self.tell_what_was_said();
         let stats = self.scheduler.stats();
         if let Some((kept_us, limit)) = stats.stall_kept
             && !std::mem::replace(&mut self.told_stall, true)

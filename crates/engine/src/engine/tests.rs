@@ -514,13 +514,9 @@ fn prompts_and_answers_fit_the_context() {
             context: 256
         })
     ));
-    assert_eq!(
-        rig.request(&long(255), Sampling::default())
-            .max_new_tokens(),
-        1
-    );
-    assert_eq!(rig.request(&long(200), greedy(1000)).max_new_tokens(), 56);
-    assert_eq!(rig.request(&long(200), greedy(7)).max_new_tokens(), 7);
+    assert_eq!(rig.request(&long(255), Sampling::default()).max_new, 1);
+    assert_eq!(rig.request(&long(200), greedy(1000)).max_new, 56);
+    assert_eq!(rig.request(&long(200), greedy(7)).max_new, 7);
     let mut rig = Rig::new(FakeModel::new(VOCAB).context(40), &small());
     assert_eq!(
         rig.handle.context(),
@@ -593,7 +589,7 @@ fn a_conversation_is_rendered_by_the_models_template() {
         .prepare_chat(&chat, Sampling::default())
         .expect("it fits");
     let expected = [vec![CONTROL], bytes("Hi <|end|>"), vec![END]].concat();
-    assert_eq!(request.prompt(), expected, "what the user wrote is text");
+    assert_eq!(request.prompt[..], expected, "what the user wrote is text");
 }
 
 #[test]

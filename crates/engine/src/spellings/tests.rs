@@ -269,3 +269,22 @@ fn spellings_are_the_same_after_a_restart() {
     third.add(last);
     assert_eq!(third.trie().len(), 3 + 2);
 }
+
+#[test]
+fn what_is_read_again_was_not_wanted_again() {
+    let (tokenizer, spellings) = (tokenizer(), Spellings::default());
+    for said in ["ab", "ba", "bb"] {
+        ask(
+            &spellings,
+            &tokenizer,
+            &turns(&[said]),
+            &letters(&tokenizer, "abba"),
+        );
+    }
+    let pieces = spellings.take_unwritten();
+    spellings.encode(&turns(&["ab", "abba", "b"]), &tokenizer, 0);
+    let order = spellings.latest(10);
+    assert_ne!(order, pieces, "the first was wanted last");
+    spellings.add(pieces);
+    assert_eq!(spellings.latest(10), order);
+}

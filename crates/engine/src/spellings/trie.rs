@@ -147,8 +147,12 @@ impl Trie {
             let id = parent.child(&tokens);
             let known = self.ids.get(&id).copied();
             let node = known.unwrap_or_else(|| self.push(before, id, &tokens));
-            self.now += 1;
             let node = &mut self.nodes[node];
+            if known.is_some() && node.ends | ends == node.ends {
+                // To be read again says nothing of when it was wanted.
+                continue;
+            }
+            self.now += 1;
             node.used = self.now;
             node.ends |= ends;
             node.unwritten &= known.is_some();

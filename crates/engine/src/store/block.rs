@@ -122,8 +122,7 @@ pub(crate) fn decode(object: &[u8], block: &Block<'_>, kv: &mut [u8]) -> Result<
 /// # Errors
 /// [`Reject::Damaged`] when it is not whole; others when `secret` is not what it is encrypted with.
 pub fn inspect(object: &mut [u8], secret: Option<&Secret>) -> Result<ObjectInfo, Reject> {
-    let secret = secret.filter(|_| secret::is_sealed(object));
-    info(secret::open(secret, object)?)
+    info(secret::open(secret::of(object, secret), object)?)
 }
 
 /// As [`inspect`], of an object that is not encrypted.

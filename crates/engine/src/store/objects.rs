@@ -6,8 +6,9 @@ use super::key::{Key, ObjectName};
 
 /// Keeps immutable objects under their names, and logs beside them: a folder, a bucket, or a test's memory that tears and loses them.
 ///
-/// All but the first reading of a log is called from the store's own threads. Writing, deleting and listing happen only between [`lock`](Self::lock)
-/// and [`unlock`](Self::unlock), on one thread; reading happens at any time, on another.
+/// A store is opened, and its logs are read for the first time, on the thread that starts it; all else is called from the store's
+/// own threads. Writing and deleting happen only between [`lock`](Self::lock) and [`unlock`](Self::unlock), on one thread at a
+/// time; objects, logs and listings are read at any time, by several threads at once.
 pub trait Objects: Send + Sync {
     /// Waits until no other store changes these objects, and keeps it so until [`unlock`](Self::unlock). Gives whether
     /// another one may have changed them since the last time; what a killed one had begun is cleared away then.

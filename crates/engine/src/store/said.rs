@@ -32,11 +32,6 @@ impl Log {
     pub(super) fn forget(&mut self) {
         self.read = false;
     }
-
-    /// It is gone: all of it is to be written again.
-    pub(super) fn lack(&mut self) {
-        self.lacks = true;
-    }
 }
 
 impl Shared {
@@ -67,13 +62,16 @@ impl Shared {
             self.read_said(spellings)?;
         }
         let name = self.naming.root(0);
-        let most = MOST_BYTES.min(self.config.budget_bytes / 16);
+        let most = self.log_share();
         let mut record = self.record(&spellings.take_unwritten());
         let (bytes, whole) = {
             let mut state = self.state();
-            let bytes = state.logs.get(&name).copied().unwrap_or(0);
+            // One that is gone lacks everything, whoever took it away.
+            let known = state.logs.get(&name).copied();
+            let bytes = known.unwrap_or(0);
             let full = bytes + record.len() as u64 > most || state.log.records >= MOST_RECORDS;
-            let whole = std::mem::replace(&mut state.log.lacks, true) || full;
+            let lacks = std::mem::replace(&mut state.log.lacks, true);
+            let whole = lacks || full || known.is_none();
             (bytes, whole)
         };
         let mut grown = charged(bytes + record.len() as u64) - charged(bytes);
@@ -96,6 +94,11 @@ impl Shared {
         state.log.records = if whole { 1 } else { state.log.records + 1 };
         state.log.lacks = false;
         Ok(())
+    }
+
+    /// Most bytes of this model's log.
+    pub(super) fn log_share(&self) -> u64 {
+        MOST_BYTES.min(self.config.budget_bytes / 16)
     }
 
     fn record(&self, pieces: &[Piece]) -> Vec<u8> {

@@ -90,8 +90,13 @@ pub(crate) fn open<'a>(secret: Option<&Secret>, object: &'a mut [u8]) -> Result<
     }
 }
 
+/// What opens an object: those without a key may stand beside those with one.
+pub(crate) fn of<'s>(object: &[u8], secret: Option<&'s Secret>) -> Option<&'s Secret> {
+    secret.filter(|_| is_sealed(object))
+}
+
 /// Whether an object is encrypted.
-pub(crate) fn is_sealed(object: &[u8]) -> bool {
+fn is_sealed(object: &[u8]) -> bool {
     object.starts_with(&MAGIC)
 }
 

@@ -158,26 +158,33 @@ impl Shared {
         let Listing { objects, logs } = self.objects.list()?;
         let known = self.state().index.clone();
         let (index, orphans) = known.renewed(objects);
+        let logs: BTreeMap<Key, u64> = logs.into_iter().collect();
+        let own = self.naming.root(0);
         let mut state = self.state();
+        if state.logs.get(&own) != logs.get(&own) {
+            state.log.forget();
+        }
         state.index = index;
-        state.logs = logs.into_iter().collect();
-        state.log.forget();
+        state.logs = logs;
         Ok(orphans)
     }
 
-    /// Gives up blocks until `bytes` more fit the budget, though not `kept`; whether they do. Under the lock.
+    /// Gives up blocks until `bytes` more fit the budget, though not `kept`, and after them logs, though not this model's own
+    /// while that is within its share; whether they do. Under the lock.
     pub(super) fn make_room(&self, bytes: u64, kept: &Key) -> io::Result<bool> {
         if bytes > self.config.budget_bytes {
             return Ok(false);
         }
+        let (own, share) = (self.naming.root(0), self.log_share());
         loop {
             let (victim, log) = {
                 let state = self.state();
                 if state.used_bytes() + bytes <= self.config.budget_bytes {
                     return Ok(true);
                 }
-                let mut logs = state.logs.keys().filter(|log| *log != kept);
-                (state.index.victim(kept), logs.next().copied())
+                let mut logs = state.logs.iter();
+                let log = logs.find(|&(log, &bytes)| *log != own || bytes > share);
+                (state.index.victim(kept), log.map(|(log, _)| *log))
             };
             let Some(victim) = victim else {
                 let Some(log) = log else {
@@ -271,8 +278,6 @@ impl State {
         if trouble == Trouble::Gone {
             self.index.clear();
             self.logs.clear();
-            self.log = Log::default();
-            self.log.lack();
         }
         let what = match trouble {
             Trouble::Full => "its disk is full",

@@ -40,9 +40,8 @@ fn check(
     object: &mut [u8],
     secret: Option<&Secret>,
 ) -> Result<ObjectInfo, Reject> {
-    // Those without a key may stand beside those with one.
-    let secret = secret.filter(|_| secret::is_sealed(object));
-    let info = block::inspect(object, secret)?;
+    let secret = secret::of(object, secret);
+    let info = block::info(secret::open(secret, object)?)?;
     let named = info.key == name.key && info.parent == name.parent && info.depth == name.depth;
     if named
         && key::child(

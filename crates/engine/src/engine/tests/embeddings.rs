@@ -68,9 +68,24 @@ fn a_mean_is_of_all_tokens_in_whatever_parts() {
 }
 
 #[test]
-fn the_first_state_is_that_of_the_first_token() {
-    let mut rig = rig(Some(Pooling::Cls));
-    assert_eq!(embed(&mut rig, TEXT).0, states(TEXT)[0]);
+fn a_text_has_the_same_vector_whatever_was_said_before() {
+    let mut rig = super::on_disk::rig_of_pairs();
+    let text = "abba abba abba";
+    let before = embed(&mut rig, text).0;
+    // The model would spell it in single letters.
+    let letters: Vec<u32> = text.bytes().map(u32::from).collect();
+    let said = rig
+        .handle
+        .prepare_text(PromptInput::Tokens(letters.clone()), greedy(3));
+    let stream = rig
+        .handle
+        .submit(said.expect("it fits"))
+        .expect("there is room");
+    rig.settle();
+    drop(stream);
+    let prompt = rig.request(text, Sampling::default()).prompt;
+    assert_eq!(prompt[..], letters, "prompts are spelt so");
+    assert_eq!(embed(&mut rig, text).0, before);
 }
 
 #[test]

@@ -281,7 +281,7 @@ fn pairs() -> (TextStack, usize) {
     (TextStack::new(tokenizer, None), vocab)
 }
 
-fn rig_of_pairs() -> Rig {
+pub(super) fn rig_of_pairs() -> Rig {
     let (text, vocab) = pairs();
     let config = EngineConfig {
         context: 4096,

@@ -137,8 +137,8 @@ impl World {
         let tokens = sampling.max_tokens.expect("just set");
         let tenant = Tenant::named(&format!("tenant {}", self.below(3)));
         let priority = Priority::ALL[self.below(3) as usize];
-        let request = self.rig.request(&prompt, sampling);
-        let request = request.with_tenant(tenant).with_priority(priority);
+        let mut request = self.rig.request(&prompt, sampling);
+        request.set_account(tenant, priority);
         match self.rig.handle.submit(request) {
             Ok(stream) => {
                 let patience = [1, 1, 3, 40][self.below(4) as usize];

@@ -219,3 +219,36 @@ fn what_prompts_without_a_pause_push_out_of_memory_was_saved_before() {
         "{unsaved}: {stats:?}"
     );
 }
+
+#[test]
+fn what_is_loaded_ahead_is_waited_for_and_not_asked_for_all_the_time() {
+    let mut rig = rig(&tight(), |store| store.late(1));
+    evict(&mut rig);
+    idle(&mut rig);
+    // Some memory is free again after requests that leave nothing in it.
+    let private = Sampling {
+        cache_prompt: false,
+        ..greedy(2)
+    };
+    let streams = [(); 2].map(|()| rig.submit(&long(158), private.clone()));
+    idle(&mut rig);
+    drop(streams);
+    assert!(rig.engine.scheduler.stats().blocks.free >= 10);
+    rig.engine.preload = Preload::new(&rig.engine.shared.spellings);
+    let mut loads = 0;
+    loop {
+        match rig.step() {
+            Progress::Waiting { until_us: Some(at) } => {
+                let late = rig.engine.store.as_ref().is_some_and(Stores::is_late);
+                loads += u32::from(late);
+                assert!(!late || at > rig.clock.now_us(), "nothing to do before");
+                rig.clock.advance(500);
+            }
+            Progress::Waiting { until_us: None } => break,
+            Progress::Stepped => {}
+            Progress::Ended => panic!("nobody asked for it"),
+        }
+    }
+    assert!(loads > 0);
+    assert!(rig.engine.scheduler.stats().loaded_tokens > 0);
+}

@@ -15,9 +15,8 @@ fn a_busy_tenant_does_not_hold_up_another() {
     };
     let mut rig = Rig::ticking(&config);
     let submit = |rig: &Rig, tenant: &str, prompt: &str| {
-        let request = rig
-            .request(prompt, greedy(30))
-            .with_tenant(Tenant::named(tenant));
+        let mut request = rig.request(prompt, greedy(30));
+        request.set_account(Tenant::named(tenant), Priority::Normal);
         rig.handle.submit(request).expect("room")
     };
     let crowd: Vec<_> = (0..10)
@@ -62,7 +61,8 @@ fn high_priority_comes_first_within_a_tenant() {
     let running = rig.submit("RUNS", greedy(10));
     rig.step();
     let ask = |priority| {
-        let request = rig.request("SAME", greedy(10)).with_priority(priority);
+        let mut request = rig.request("SAME", greedy(10));
+        request.set_account(Tenant::default(), priority);
         rig.handle.submit(request).expect("room")
     };
     let low: Vec<_> = (0..4).map(|_| ask(Priority::Low)).collect();
@@ -91,7 +91,8 @@ fn a_weight_given_by_name_is_in_force() {
         ..small()
     };
     let mut rig = Rig::new(FakeModel::new(VOCAB), &config);
-    let request = rig.request("A", greedy(2)).with_tenant(heavy);
+    let mut request = rig.request("A", greedy(2));
+    request.set_account(heavy, Priority::Normal);
     let stream = rig.handle.submit(request).expect("room");
     rig.settle();
     drop(stream);

@@ -34,6 +34,8 @@ struct Contents {
     changes: u64,
     operations: u32,
     reads: u32,
+    /// Logs read.
+    log_reads: u32,
     /// Once so many operations are over, the process is dead.
     dies_after: Option<u32>,
     /// One operation in so many fails, by chance.
@@ -200,6 +202,7 @@ impl Objects for View {
     fn read_log(&self, log: &Key) -> io::Result<Vec<Vec<u8>>> {
         let mut contents = self.shelf.contents();
         let no_get = contents.no_get;
+        contents.log_reads += 1;
         contents.begin(no_get)?;
         Ok(contents.logs.get(log).cloned().unwrap_or_default())
     }
@@ -862,6 +865,64 @@ fn a_log_stays_within_its_share_and_keeps_what_was_said_last() {
     assert!(known.len() >= 60, "{}", known.len());
     let last = spellings.latest(known.len());
     assert_eq!(known, last);
+}
+
+#[test]
+fn a_conversation_beyond_the_budget_keeps_its_spelling() {
+    let mut rig = Rig::new(20);
+    let spellings = heard(&mut rig);
+    for first in 1..3 {
+        say(&mut rig, &spellings, first, 1);
+        // Its only end is what the next block continues: there is no other to give up.
+        rig.save(&tokens(first, 30));
+        let known = heard(&mut rig.again()).latest(100);
+        assert_eq!(known, spellings.latest(100));
+    }
+    assert_eq!(rig.store.stats().blocks, 19);
+}
+
+#[test]
+fn a_log_that_others_took_away_is_written_anew() {
+    let mut rig = Rig::new(100);
+    let spellings = heard(&mut rig);
+    say(&mut rig, &spellings, 1, 1);
+    rig.shelf.change(|contents| {
+        contents.logs.clear();
+        contents.changes += 1;
+    });
+    say(&mut rig, &spellings, 2, 1);
+    let known = heard(&mut rig.again()).latest(100);
+    assert_eq!(known, spellings.latest(100));
+}
+
+#[test]
+fn a_log_is_read_again_only_after_others_have_written_it() {
+    let mut rig = Rig::new(100);
+    let spellings = heard(&mut rig);
+    say(&mut rig, &spellings, 1, 1);
+    let mut other = rig.again();
+    let known = heard(&mut other);
+    let log_reads = |rig: &Rig| rig.shelf.contents().log_reads;
+    let before = log_reads(&rig);
+    other.save(&tokens(1, 2));
+    say(&mut rig, &spellings, 2, 1);
+    assert_eq!(log_reads(&rig), before, "it is as it was");
+    say(&mut other, &known, 3, 1);
+    assert_eq!(log_reads(&rig), before + 1);
+    say(&mut rig, &spellings, 4, 1);
+    assert_eq!(log_reads(&rig), before + 2);
+    assert_eq!(spellings.latest(100).len(), 4 * 2);
+}
+
+#[test]
+fn a_log_beyond_its_share_of_a_smaller_budget_makes_room() {
+    let mut rig = Rig::new(1600);
+    let spellings = heard(&mut rig);
+    say(&mut rig, &spellings, 1, 300);
+    let mut smaller = open(&rig.shelf, 8 * PAGE).expect("it opens");
+    smaller.save(&tokens(1, 3));
+    assert_eq!(smaller.load(&tokens(1, 3)), 3);
+    assert!(smaller.store.stats().used_bytes <= 8 * PAGE);
 }
 
 #[test]
