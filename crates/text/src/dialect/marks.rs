@@ -118,11 +118,15 @@ fn encode(spelling: &str, finder: &SpecialTokens, tokens: &mut Vec<(u32, String)
             let text = &spelling[done..done + len];
             done += len;
             let known = tokens.iter().position(|&(known, _)| known == id);
-            let place = known.unwrap_or_else(|| {
+            let place = known.unwrap_or(tokens.len());
+            if place == tokens.len() && place < CODES.len() {
                 tokens.push((id, text.to_owned()));
-                tokens.len() - 1
-            });
-            coded.push(*CODES.get(place).expect("a syntax has few control tokens"));
+            }
+            // A sane vocabulary has fewer control tokens in a syntax than there are codes; one more is text.
+            match CODES.get(place) {
+                Some(&code) => coded.push(code),
+                None => coded.extend_from_slice(text.as_bytes()),
+            }
         }
     });
     coded

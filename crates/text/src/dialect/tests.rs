@@ -80,8 +80,11 @@ struct Rig {
 
 impl Rig {
     fn new(name: &str, control: bool) -> Self {
-        let tokenizer = vocabulary(control);
-        let dialect = Dialect::named(name, &tokenizer).expect("a known dialect");
+        Self::of(name, &vocabulary(control))
+    }
+
+    fn of(name: &str, tokenizer: &Tokenizer) -> Self {
+        let dialect = Dialect::named(name, tokenizer).expect("a known dialect");
         Self {
             dialect: Arc::new(dialect),
             finder: SpecialTokens::new(tokenizer.spellings(&[TokenKind::Control])),

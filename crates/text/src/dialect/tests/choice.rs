@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{tools, vocabulary};
+use super::{Rig, Said, show, tools, vocabulary};
+use crate::test_vocab::{self, CONTROL};
 use crate::{Dialect, Prompt};
 
 #[test]
@@ -65,6 +66,28 @@ fn every_name_is_known_and_stands_for_one() {
     all.dedup();
     assert_eq!(all.len(), count);
     assert!(Dialect::named("klingon", &tokenizer).is_none());
+}
+
+#[test]
+fn a_vocabulary_may_cut_markers_into_too_many_control_tokens() {
+    let letters = "<tolcahnki_efuprm>=";
+    let letters: Vec<String> = letters.chars().map(String::from).collect();
+    let tokens: Vec<(&str, i32)> = letters.iter().map(|text| (&text[..], CONTROL)).collect();
+    let tokenizer = test_vocab::bpe("default", &tokens, &[]);
+    for name in Dialect::names() {
+        assert!(Dialect::named(name, &tokenizer).is_some(), "{name}");
+    }
+    let rig = Rig::of("qwen-coder", &tokenizer);
+    let said = rig.said("<tool_call>{\"");
+    assert!(said.len() > 11, "each letter is a token");
+    let mut answer = said[..11].to_vec();
+    answer.push(Said::Bytes(
+        br#"{"name": "read", "arguments": {"path": "a.txt"}}"#.to_vec(),
+    ));
+    assert_eq!(
+        show(&rig.parse(&tools(), "", &answer)),
+        r#"c(read) a({"path": "a.txt"})"#
+    );
 }
 
 #[test]
