@@ -136,19 +136,17 @@ impl Messages {
     }
 
     fn mark(&mut self, mark: Mark, raw: &[u8], out: &mut Out) {
-        if let State::Header(header) = &mut self.state {
-            match mark {
-                MESSAGE => return self.begin(out),
-                CHANNEL => header.channel = Some(header.text.len()),
-                _ => {}
+        match (mark, &mut self.state) {
+            (MESSAGE, State::Header(_)) => self.begin(out),
+            (CHANNEL | CONSTRAIN, State::Header(header)) => {
+                if mark == CHANNEL {
+                    header.channel = Some(header.text.len());
+                }
+                // A marker separates words too.
+                header.text.push(b' ');
+                header.marked = true;
             }
-            // A marker separates words too.
-            header.text.push(b' ');
-            header.marked = true;
-            return;
-        }
-        match mark {
-            START | CHANNEL | END | CALL | RETURN => {
+            (START | CHANNEL | END | CALL | RETURN, _) => {
                 self.end_message(out);
                 out.set_reasoning(false);
                 out.begin_block(raw.len());
@@ -187,8 +185,13 @@ impl Messages {
     }
 
     fn end_message(&self, out: &mut Out) {
-        if let State::Arguments { some: false } = self.state {
-            out.arguments(b"{}");
+        match &self.state {
+            State::Arguments { some: false } => out.arguments(b"{}"),
+            // Text that might have been a header.
+            State::Header(header) if !header.marked => {
+                header.body().iter().for_each(|&byte| out.text(byte));
+            }
+            _ => {}
         }
     }
 }
@@ -212,13 +215,7 @@ impl Block for Messages {
     }
 
     fn end(&mut self, out: &mut Out) -> Flow {
-        match &self.state {
-            // Text that might have been a header.
-            State::Header(header) if !header.marked => {
-                header.body().iter().for_each(|&byte| out.text(byte));
-            }
-            _ => self.end_message(out),
-        }
+        self.end_message(out);
         Flow::Ends
     }
 }
