@@ -18,7 +18,7 @@ pub(super) fn parse(code: &str, tools: &Tools) -> Option<Vec<(String, Value)>> {
         if reader.rest.is_empty() {
             break;
         }
-        calls.push(reader.call(tools)?);
+        calls.push(reader.statement(tools)?);
         reader.blanks();
         reader.eat(";");
     }
@@ -55,14 +55,21 @@ impl Reader<'_> {
         word.to_owned()
     }
 
+    /// A call, or one that is printed.
+    fn statement(&mut self, tools: &Tools) -> Option<(String, Value)> {
+        let whole = self.rest;
+        if self.word() == "print" && self.eat("(") && !tools.knows("print") {
+            let call = self.call(tools)?;
+            return self.eat(")").then_some(call);
+        }
+        self.rest = whole;
+        self.call(tools)
+    }
+
     fn call(&mut self, tools: &Tools) -> Option<(String, Value)> {
         let word = self.word();
         if !self.eat("(") {
             return None;
-        }
-        if word == "print" && !tools.knows("print") {
-            let call = self.call(tools)?;
-            return self.eat(")").then_some(call);
         }
         let last = word.rsplit('.').next().unwrap_or_default();
         let name = [&word[..], last]

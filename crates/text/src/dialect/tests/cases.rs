@@ -432,6 +432,7 @@ fn gemma() {
         "```json\n{\"a\": 1}\n```",
         "```json\n[1]\n```\nSo.",
         "```tool_code\nprint(1)\n```",
+        "```tool_code\nprint(print(read(path=\"a\")))\n```",
         "```tool_code\nread(path=open(1))\n```",
         "```python\nread(path=\"a\")\n```",
     ] {
@@ -476,6 +477,20 @@ fn harmony() {
     check("harmony", "Yes.", "t(Yes.)");
     check_after("harmony", "<|start|>assistant", "Yes.", "t(Yes.)");
     check("harmony", "<|channel|>final", "");
+    for end in ["<|end|>", "<|call|>", "<|return|>", "<|start|>assistant"] {
+        let cut = format!("<|channel|>commentary to=functions.read{end}");
+        check(
+            "harmony",
+            &format!("{cut}<|channel|>final<|message|>Yes."),
+            "t(Yes.)",
+        );
+        check("harmony", &format!("{cut}<|message|>Yes."), "t(Yes.)");
+        check(
+            "harmony",
+            &format!("to{end}<|channel|>final<|message|>Yes."),
+            "t(toYes.)",
+        );
+    }
     check("harmony", "to", "t(to)");
     check(
         "harmony",
