@@ -24,6 +24,7 @@ use andante_gguf::Tensor;
 use attention::AttentionScratch;
 use experts::ExpertsScratch;
 use matmul::Matrix;
+use memory::Arena;
 use pool::{Pool, STRIP};
 use rotation::Angles;
 
@@ -66,6 +67,7 @@ pub struct CpuBackend {
     pool: Pool,
     kv_type: KvType,
     weights: WeightForm,
+    arena: Arena,
     products: matmul::Scratch,
     attention: AttentionScratch,
     experts: ExpertsScratch,
@@ -87,6 +89,7 @@ impl CpuBackend {
                 config.kv_type
             },
             weights: config.weights,
+            arena: Arena::default(),
             products: matmul::Scratch::default(),
             attention: AttentionScratch::default(),
             experts: ExpertsScratch::default(),
@@ -105,7 +108,11 @@ pub enum CpuWeight {
 }
 
 impl CpuWeight {
-    fn load(pool: &Pool, tensor: &Tensor<'_>, weights: WeightForm) -> Result<Self, ComputeError> {
+    fn load(
+        memory: (&Pool, &mut Arena),
+        tensor: &Tensor<'_>,
+        weights: WeightForm,
+    ) -> Result<Self, ComputeError> {
         // The third dimension is the expert; each one's rows have to be whole strips.
         if let &[_, rows, _, ..] = tensor.shape
             && !rows.is_multiple_of(STRIP as u64)
@@ -119,7 +126,7 @@ impl CpuWeight {
         Ok(if tensor.shape.len() <= 1 {
             Self::Vector(tensor.dequantize())
         } else {
-            Self::Matrix(Matrix::load(pool, tensor, weights)?)
+            Self::Matrix(Matrix::load(memory, tensor, weights)?)
         })
     }
 

@@ -27,6 +27,7 @@ pub(crate) use split::{SplitBlock, SplitBuffer, SplitRows};
 
 use crate::ComputeError;
 use crate::cpu::isa::Isa;
+use crate::cpu::memory::Arena;
 use crate::cpu::pool::{Output, Pool, STRIP, Strip, TOGETHER};
 use crate::cpu::simd::matmul as simd;
 use andante_gguf::Tensor;
@@ -66,7 +67,7 @@ impl Matrix {
     /// # Errors
     /// [`ComputeError::WeightShape`] when a side is zero.
     pub(crate) fn load(
-        pool: &Pool,
+        memory: (&Pool, &mut Arena),
         tensor: &Tensor<'_>,
         weights: WeightForm,
     ) -> Result<Self, ComputeError> {
@@ -78,12 +79,14 @@ impl Matrix {
         let is_dense = tensor.format.block_len() == 1;
         let weights = match (weights, Kind::of(tensor.format)) {
             (WeightForm::Reference, _) => {
-                Weights::Dense(Dense::load(pool, tensor, DenseKind::F32)?)
+                Weights::Dense(Dense::load(memory, tensor, DenseKind::F32)?)
             }
-            (WeightForm::LaidOut, Some(kind)) => Weights::Packed(Packed::load(pool, tensor, kind)?),
+            (WeightForm::LaidOut, Some(kind)) => {
+                Weights::Packed(Packed::load(memory, tensor, kind)?)
+            }
             (WeightForm::LaidOut, None) if is_dense => {
                 let kind = DenseKind::of(tensor.format, cols);
-                Weights::Dense(Dense::load(pool, tensor, kind)?)
+                Weights::Dense(Dense::load(memory, tensor, kind)?)
             }
             (WeightForm::LaidOut | WeightForm::InFile, _) => Weights::Stored(Stored::load(tensor)),
         };

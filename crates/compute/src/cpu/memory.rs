@@ -1,29 +1,99 @@
 //! Memory that is asked for once, at load.
+#![expect(unsafe_code, reason = "one mapping shared out to matrices")]
 
 use crate::ComputeError;
 use memmap2::{Advice, MmapMut};
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What the memory of a model's matrices is called in errors.
 pub(crate) const WEIGHTS: &str = "the weights";
 
+/// Bytes of a region that an [`Arena`] gives out. Only what is touched takes room.
+const REGION_BYTES: usize = 64 << 20;
+
+/// Where parts of a region begin: at a cache line, which is as much as a vector holds.
+const ALIGN: usize = 64;
+
 /// Zeros that take room only when they are touched, in large pages where the system has them: of a model's weights and of
-/// its keys and values every page is visited at every step. Begins at a page, so that vectors do not straddle cache lines.
+/// its keys and values every page is visited at every step. Begins at a cache line, so that vectors do not straddle two.
 pub(crate) struct Pages<T> {
-    map: MmapMut,
+    start: NonNull<T>,
     len: usize,
-    element: PhantomData<T>,
+    /// Keeps the memory.
+    _region: Arc<MmapMut>,
 }
 
+// SAFETY: it owns its elements as a `Vec` does: no other part of the region overlaps them, and nobody uses the region itself.
+unsafe impl<T: Send> Send for Pages<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Pages<T> {}
+
 impl<T: FromBytes + IntoBytes + Immutable> Pages<T> {
-    /// `len` zeros for `what`.
+    /// `len` zeros for `what`, in a region of their own.
     ///
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
     pub(crate) fn new(len: usize, what: &'static str) -> Result<Self, ComputeError> {
-        let bytes = len.saturating_mul(size_of::<T>());
+        let mut region = Region::new(bytes_of::<T>(len), what)?;
+        Ok(region.part(len).expect("the region is for this part"))
+    }
+}
+
+impl<T> Deref for Pages<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `Region::part` made them: so many elements, aligned, any bits of which are a `T`, for as long as the region.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Pages<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and nobody else has this part.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+/// Regions that many matrices share, one after the other. Alone, the matrices of a small model would lie in small pages: each
+/// is smaller than a large one. A region goes with the last of its parts.
+#[derive(Default)]
+pub(crate) struct Arena {
+    region: Option<Region>,
+}
+
+impl Arena {
+    /// `len` zeros for the weights.
+    ///
+    /// # Errors
+    /// [`ComputeError::OutOfMemory`].
+    pub(crate) fn pages<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        len: usize,
+    ) -> Result<Pages<T>, ComputeError> {
+        let bytes = bytes_of::<T>(len);
+        if bytes > REGION_BYTES / 4 {
+            return Pages::new(len, WEIGHTS);
+        }
+        if let Some(part) = self.region.as_mut().and_then(|region| region.part(len)) {
+            return Ok(part);
+        }
+        let region = self.region.insert(Region::new(REGION_BYTES, WEIGHTS)?);
+        Ok(region.part(len).expect("a new region has room"))
+    }
+}
+
+/// Memory from the system, of which the first `used` bytes have been given out.
+struct Region {
+    map: Arc<MmapMut>,
+    used: usize,
+}
+
+impl Region {
+    fn new(bytes: usize, what: &'static str) -> Result<Self, ComputeError> {
         let too_large = |_| ComputeError::OutOfMemory {
             what,
             bytes: bytes as u64,
@@ -32,28 +102,36 @@ impl<T: FromBytes + IntoBytes + Immutable> Pages<T> {
         // Without them it is only slower.
         #[cfg(target_os = "linux")]
         let _ = map.advise(Advice::HugePage);
-        Ok(Self {
-            map,
+        let map = Arc::new(map);
+        Ok(Self { map, used: 0 })
+    }
+
+    /// The next `len` elements, if there is room for them.
+    fn part<T: FromBytes + IntoBytes + Immutable>(&mut self, len: usize) -> Option<Pages<T>> {
+        const {
+            assert!(
+                align_of::<T>() <= ALIGN,
+                "an element begins where its part does"
+            );
+        };
+        let at = self.used.next_multiple_of(ALIGN);
+        let end = at.checked_add(bytes_of::<T>(len))?;
+        if end > self.map.len() {
+            return None;
+        }
+        self.used = end;
+        let start = self.map.as_ptr().cast_mut().wrapping_add(at);
+        Some(Pages {
+            start: NonNull::new(start.cast()).expect("memory is not at 0"),
             len,
-            element: PhantomData,
+            _region: Arc::clone(&self.map),
         })
     }
 }
 
-impl<T: FromBytes + IntoBytes + Immutable> Deref for Pages<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        <[T]>::ref_from_bytes(&self.map[..self.len * size_of::<T>()])
-            .expect("a page is aligned for anything")
-    }
-}
-
-impl<T: FromBytes + IntoBytes + Immutable> DerefMut for Pages<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        <[T]>::mut_from_bytes(&mut self.map[..self.len * size_of::<T>()])
-            .expect("a page is aligned for anything")
-    }
+/// More than there is where they cannot be counted.
+fn bytes_of<T>(len: usize) -> usize {
+    len.saturating_mul(size_of::<T>())
 }
 
 /// The first `len` elements of memory that is kept from call to call; what is in them is for the caller to overwrite.
@@ -103,3 +181,6 @@ impl CpuBuffer {
         &mut self.data[..n * self.width]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,7 +53,7 @@ impl Backend for CpuBackend {
     }
 
     fn weight(&mut self, tensor: &Tensor<'_>) -> Result<CpuWeight, ComputeError> {
-        CpuWeight::load(&self.pool, tensor, self.weights)
+        CpuWeight::load((&self.pool, &mut self.arena), tensor, self.weights)
     }
 
     fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<CpuKv, ComputeError> {

@@ -12,7 +12,7 @@
 
 use super::packed::{BLOCK, LOAD_BYTES, Lanes};
 use crate::ComputeError;
-use crate::cpu::memory::{Pages, WEIGHTS};
+use crate::cpu::memory::{Arena, Pages};
 use crate::cpu::pool::{Pool, STRIP, Strip};
 use andante_gguf::{Format, Tensor, quant};
 use half::{bf16, f16};
@@ -74,17 +74,24 @@ impl Dense {
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
     pub(super) fn load(
-        pool: &Pool,
+        (pool, arena): (&Pool, &mut Arena),
         tensor: &Tensor<'_>,
         kind: DenseKind,
     ) -> Result<Self, ComputeError> {
         let cols = tensor.cols();
         let values = match kind {
-            DenseKind::F16 => Values::F16(load_groups(pool, tensor, cols, &lay_lanes)?),
-            DenseKind::Bf16 => Values::Bf16(load_groups(pool, tensor, cols / 2, &lay_pairs)?),
-            DenseKind::F32 => Values::F32(load_groups(pool, tensor, cols, &|bytes, group| {
-                lay_floats(tensor.format, bytes, &mut vec![0.0; cols], group);
-            })?),
+            DenseKind::F16 => Values::F16(load_groups((pool, arena), tensor, cols, &lay_lanes)?),
+            DenseKind::Bf16 => {
+                Values::Bf16(load_groups((pool, arena), tensor, cols / 2, &lay_pairs)?)
+            }
+            DenseKind::F32 => Values::F32(load_groups(
+                (pool, arena),
+                tensor,
+                cols,
+                &|bytes, group| {
+                    lay_floats(tensor.format, bytes, &mut vec![0.0; cols], group);
+                },
+            )?),
         };
         Ok(Self { cols, values })
     }
@@ -110,13 +117,13 @@ impl Dense {
 
 /// Makes the groups of a tensor, of `len` entries each, all threads together; `lay` gets the bytes of up to sixteen rows.
 fn load_groups<T: FromBytes + IntoBytes + Immutable + Send>(
-    pool: &Pool,
+    (pool, arena): (&Pool, &mut Arena),
     tensor: &Tensor<'_>,
     len: usize,
     lay: &(dyn Fn(&[u8], &mut [T]) + Sync),
 ) -> Result<Pages<T>, ComputeError> {
     let rows = tensor.rows();
-    let mut groups = Pages::new(rows.div_ceil(STRIP) * len, WEIGHTS)?;
+    let mut groups = arena.pages(rows.div_ceil(STRIP) * len)?;
     let strip_bytes = STRIP * tensor.row(0).len();
     let part = (LOAD_BYTES / strip_bytes).max(1);
     for (first, groups) in (0..).step_by(part).zip(groups.chunks_mut(part * len)) {

@@ -20,7 +20,7 @@
 
 use super::decode::Lane;
 use crate::ComputeError;
-use crate::cpu::memory::{Pages, WEIGHTS};
+use crate::cpu::memory::{Arena, Pages};
 use crate::cpu::pool::{Pool, STRIP};
 use andante_gguf::{Format, Tensor, quant};
 use half::{bf16, f16};
@@ -254,15 +254,19 @@ impl Packed {
     ///
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
-    pub(crate) fn load(pool: &Pool, tensor: &Tensor<'_>, kind: Kind) -> Result<Self, ComputeError> {
+    pub(crate) fn load(
+        (pool, arena): (&Pool, &mut Arena),
+        tensor: &Tensor<'_>,
+        kind: Kind,
+    ) -> Result<Self, ComputeError> {
         let (rows, blocks) = (tensor.rows(), tensor.cols() / BLOCK);
         let groups = rows.div_ceil(STRIP);
         let (lines, lanes) = (blocks * kind.bits, kind.scales.lanes(blocks));
         let mut packed = Self {
             kind,
             blocks,
-            quants: Pages::new(groups * lines, WEIGHTS)?,
-            scales: Pages::new(groups * lanes, WEIGHTS)?,
+            quants: arena.pages(groups * lines)?,
+            scales: arena.pages(groups * lanes)?,
         };
         let row_bytes = tensor.row(0).len();
         let part = (LOAD_BYTES / (STRIP * row_bytes)).max(1);

@@ -58,7 +58,7 @@ pub(super) fn weights(format: Format, rows: usize, cols: usize) -> Vec<u8> {
 pub(super) fn load(format: Format, bytes: &[u8], shape: [usize; 2], form: WeightForm) -> Matrix {
     let shape = shape.map(|side| side as u64);
     let tensor = Tensor::new("w", &shape, format, bytes);
-    Matrix::load(&pool(2), &tensor, form).expect("a matrix")
+    Matrix::load((&pool(2), &mut Arena::default()), &tensor, form).expect("a matrix")
 }
 
 const FORMS: [WeightForm; 3] = [
@@ -430,9 +430,13 @@ fn a_value_that_is_no_number_spoils_its_own_row_only() {
 #[test]
 fn an_empty_tensor_is_refused_by_name() {
     let tensor = Tensor::new("blk.0.empty", &[32, 0], Format::F32, &[]);
-    let error = Matrix::load(&pool(2), &tensor, WeightForm::LaidOut)
-        .err()
-        .expect("refused")
-        .to_string();
+    let error = Matrix::load(
+        (&pool(2), &mut Arena::default()),
+        &tensor,
+        WeightForm::LaidOut,
+    )
+    .err()
+    .expect("refused")
+    .to_string();
     assert!(error.contains("blk.0.empty"), "{error}");
 }
