@@ -178,6 +178,9 @@ pub(crate) struct EngineArgs {
     /// How the model writes tool calls and reasoning [default: what its chat template says]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Dialect::names()))]
     pub(crate) dialect: Option<String>,
+    /// Chat template in Jinja to use instead of the model file's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template_file: Option<PathBuf>,
 }
 
 /// How hidden states become one.

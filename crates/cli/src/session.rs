@@ -1,5 +1,7 @@
 //! A model with its engine: what `serve` and `run` start and end.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,9 +41,8 @@ pub(crate) fn start(
     place: Option<Place>,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Result<Session> {
-    let dialect = engine.dialect.as_deref();
     let (loaded, text) =
-        backend::load_beside(model, Precision::Fast, |file| text_stack(file, dialect))?;
+        backend::load_beside(model, Precision::Fast, |file| text_stack(file, engine))?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
     config.secret = place.as_ref().and_then(Place::key);
@@ -59,18 +60,29 @@ pub(crate) fn start(
     })
 }
 
-fn text_stack(file: &GgufFile, dialect: Option<&str>) -> Result<TextStack> {
+fn text_stack(file: &GgufFile, args: &EngineArgs) -> Result<TextStack> {
     let metadata = file.metadata();
     let tokenizer =
         Tokenizer::from_metadata(metadata).context("cannot use the file's tokenizer")?;
-    let template = ChatTemplate::from_metadata(metadata, &tokenizer)
-        .context("cannot use the file's chat template")?;
+    let template = match &args.chat_template_file {
+        Some(path) => {
+            let template = read_template(path, &tokenizer);
+            Some(template.with_context(|| format!("cannot use {}", path.display()))?)
+        }
+        None => ChatTemplate::from_metadata(metadata, &tokenizer)
+            .context("cannot use the file's chat template; --chat-template-file gives another")?,
+    };
     let mut text = TextStack::new(tokenizer, template);
-    if let Some(name) = dialect {
+    if let Some(name) = &args.dialect {
         let dialect = Dialect::named(name, &text.tokenizer).context("an unknown dialect")?;
         text.dialect = Arc::new(dialect);
     }
     Ok(text)
+}
+
+fn read_template(path: &Path, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let source = fs::read_to_string(path)?;
+    Ok(ChatTemplate::new(&source, tokenizer)?)
 }
 
 fn config(args: &EngineArgs, trained: u32) -> EngineConfig {

@@ -138,6 +138,25 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
 }
 
 #[test]
+fn the_models_template_and_name_are_the_operators_to_choose() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.jinja");
+    let template = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}<think>";
+    std::fs::write(&file, template).unwrap();
+    let file = file.to_str().unwrap();
+    let server = Server::start(&["--chat-template-file", file, "--alias", "mine"]);
+    let body =
+        json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8, "temperature": 0});
+    let (_, rendered) = server.post("/apply-template", &body);
+    assert_eq!(rendered["prompt"], "user: Hi\n<think>");
+    let (_, answer) = server.post("/v1/chat/completions", &body);
+    assert_eq!(answer["model"], "mine");
+    // The dialect is that template's.
+    let message = &answer["choices"][0]["message"];
+    assert!(message["reasoning_content"].is_string(), "{message}");
+}
+
+#[test]
 fn a_client_that_leaves_frees_its_place() {
     let server = Server::start(&["--sessions", "1"]);
     let endless = json!({"prompt": "Count: one two three", "max_tokens": 4000, "ignore_eos": true, "stream": true});

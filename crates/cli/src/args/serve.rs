@@ -15,6 +15,9 @@ pub(crate) struct ServeArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    /// Name under which clients see the model [default: its own]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) alias: Option<String>,
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = parse_host)]
     pub(crate) host: IpAddr,

@@ -3,12 +3,14 @@
 pub(super) mod request;
 
 use andante_engine::{Delta, FinishReason, TokenLogprob, TokenText, Usage};
-use andante_text::Part;
+use andante_text::{Part, ToolChoice};
+use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::sampling::{self, Delivery};
 use super::wire::{Stamp, finish_reason, finite, lossy};
@@ -30,17 +32,37 @@ pub(super) async fn create(
     super::answer(server, &headers, body, decode).await
 }
 
+/// `POST /v1/chat/completions/input_tokens`: how many tokens the prompt of such a request has, as llama-server answers it.
+pub(super) async fn input_tokens(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let count = server.prepare_body(&headers, body, |server, body| {
+        Ok(server.engine().count_tokens(&request::decode(body)?)?)
+    });
+    Ok(Json(json!({ "input_tokens": count.await? })))
+}
+
 fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiError> {
     let delivery = Delivery::decode(server, body)?;
     let mut sampling = sampling::decode(body)?;
     sampling.logprobs = logprobs(body)?;
+    let chat = request::decode(body)?;
+    let is_forced = matches!(
+        chat.tool_choice,
+        ToolChoice::Required | ToolChoice::Named(_)
+    );
     let encoder = ChatEncoder {
         logprobs: sampling.logprobs.is_some(),
         include_usage: delivery.include_usage,
         stamp: Stamp::new(server, "chatcmpl-", delivery.model.clone()),
         calls: vec![0; delivery.n],
+        opening: Opening {
+            role: "assistant",
+            content: (!is_forced).then_some(""),
+        },
     };
-    let chat = request::decode(body)?;
     let request = server.engine().prepare_chat(&chat, sampling)?;
     Ok(Job {
         requests: delivery.choices(&request).collect(),
@@ -68,21 +90,27 @@ pub(super) struct ChatEncoder {
     logprobs: bool,
     /// Calls that each choice of a stream has begun.
     calls: Vec<usize>,
+    opening: Opening,
 }
 
 #[derive(Serialize)]
-struct ChunkChoice {
+struct ChunkChoice<D = ChunkDelta> {
     index: usize,
-    delta: ChunkDelta,
+    delta: D,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Logprobs>,
     finish_reason: Option<&'static str>,
 }
 
+/// Who speaks, said before anything is known of the answer. An answer that will be calls has no content.
+#[derive(Serialize, Clone, Copy)]
+struct Opening {
+    role: &'static str,
+    content: Option<&'static str>,
+}
+
 #[derive(Serialize, Default)]
 struct ChunkDelta {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,7 +192,7 @@ struct ScoredToken {
 }
 
 impl ChatEncoder {
-    fn push(&self, frames: &mut Frames, choice: ChunkChoice) {
+    fn push<D: Serialize>(&self, frames: &mut Frames, choice: ChunkChoice<D>) {
         frames.push(&self.stamp.completion(CHUNK, vec![choice], None));
     }
 
@@ -251,22 +279,19 @@ impl WholeMessage {
 }
 
 impl Encode for ChatEncoder {
-    fn started(&mut self, index: usize, _prompt: Usage, frames: &mut Frames) {
-        let delta = ChunkDelta {
-            role: Some("assistant"),
-            content: Some(String::new()),
-            ..ChunkDelta::default()
-        };
-        self.push(
-            frames,
-            ChunkChoice {
+    fn opened(&mut self, frames: &mut Frames) {
+        for index in 0..self.calls.len() {
+            let choice = ChunkChoice {
                 index,
-                delta,
+                delta: self.opening,
                 logprobs: None,
                 finish_reason: None,
-            },
-        );
+            };
+            self.push(frames, choice);
+        }
     }
+
+    fn started(&mut self, _index: usize, _prompt: Usage, _frames: &mut Frames) {}
 
     fn delta(&mut self, index: usize, delta: Delta, frames: &mut Frames) {
         let mut logprobs = self.logprobs(&delta.logprobs);

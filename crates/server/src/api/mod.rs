@@ -39,6 +39,7 @@ use crate::sse::{self, Frames};
 pub(crate) fn routes(server: Server) -> Router {
     let openai = Router::new()
         .route("/chat/completions", post(chat::create))
+        .route("/chat/completions/input_tokens", post(chat::input_tokens))
         .route("/completions", post(completions::create))
         .route("/embeddings", post(embeddings::create))
         .route("/messages", post(messages::create))
@@ -95,8 +96,11 @@ pub(crate) trait Encode: Send + Unpin + 'static {
     /// The content type of a stream.
     const CONTENT_TYPE: &'static str = sse::EVENT_STREAM;
 
-    /// The request has been taken in. What is written here is the client's first byte.
-    fn opened(&mut self, _frames: &mut Frames) {}
+    /// The request has been taken in. What is written here is the client's first byte, which waits for nothing: a proxy that
+    /// has seen it knows that the server is there.
+    fn opened(&mut self, frames: &mut Frames) {
+        frames.push_comment();
+    }
     /// A choice's prompt is computed; `prompt` counts its tokens.
     fn started(&mut self, choice: usize, prompt: Usage, frames: &mut Frames);
     /// A piece of a choice.

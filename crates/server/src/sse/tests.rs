@@ -43,6 +43,8 @@ async fn a_request_that_waits_has_its_head_and_comments() {
         .await;
     assert_eq!(response.status(), 200);
     let mut body = response.into_body().into_data_stream();
+    let first = frame(&mut body).await.unwrap();
+    assert!(first.starts_with(b"data: {"), "{first:?}");
     for _ in 0..3 {
         assert_eq!(frame(&mut body).await.unwrap(), ": keep-alive\n\n");
     }
@@ -52,6 +54,53 @@ async fn a_request_that_waits_has_its_head_and_comments() {
         rest.contains("\"finish_reason\":\"stop\"") && rest.ends_with("data: [DONE]\n\n"),
         "{rest}"
     );
+}
+
+/// The model takes no step before the last line: whatever comes, comes without one.
+#[tokio::test]
+async fn every_stream_begins_before_its_prompt_is_computed() {
+    let (go, gate) = mpsc::channel::<()>();
+    let model = conversation().on_forward(move |_| gate.recv().unwrap_or(()));
+    let server = Fixture::with(model, |_, config| {
+        config.keep_alive = Duration::from_secs(3600);
+    });
+    let messages = user("hi");
+    let chat = json!({"model": "m", "stream": true, "max_tokens": 2, "messages": messages});
+    let prompt = json!({"model": "m", "stream": true, "max_tokens": 2, "prompt": "hi"});
+    let mut forced = chat.clone();
+    forced["tools"] = json!([{"type": "function", "function": {"name": "look"}}]);
+    forced["tool_choice"] = json!("required");
+    let mut bodies = Vec::new();
+    for (path, body, begins) in [
+        (CHAT, &chat, r#""delta":{"role":"assistant","content":""}"#),
+        (
+            CHAT,
+            &forced,
+            r#""delta":{"role":"assistant","content":null}"#,
+        ),
+        ("/v1/completions", &prompt, ": keep-alive\n\n"),
+        ("/v1/messages", &chat, ": keep-alive\n\n"),
+        (
+            "/v1/responses",
+            &json!({"model": "m", "stream": true, "input": "hi"}),
+            "event: response.created\n",
+        ),
+        (
+            "/api/chat",
+            &chat,
+            r#""message":{"role":"assistant","content":""}"#,
+        ),
+        ("/api/generate", &prompt, r#""response":"""#),
+    ] {
+        let response = server.open(path, body).await;
+        assert_eq!(response.status(), 200, "{path}");
+        let mut body = response.into_body().into_data_stream();
+        let first = frame(&mut body).await.unwrap();
+        let first = std::str::from_utf8(&first).unwrap();
+        assert!(first.contains(begins), "{path}: {first}");
+        bodies.push(body);
+    }
+    drop(go);
 }
 
 #[tokio::test]

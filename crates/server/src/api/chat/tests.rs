@@ -24,6 +24,18 @@ async fn a_stream_in_full() {
 }
 
 #[tokio::test]
+async fn a_prompts_tokens_are_counted_without_an_answer() {
+    let server = Fixture::new();
+    let body = json!({"messages": user("hi"), "max_tokens": 1});
+    let counted = server
+        .post("/v1/chat/completions/input_tokens", &body)
+        .await
+        .json();
+    let answer = server.chat(&body).await.json();
+    assert_eq!(counted["input_tokens"], answer["usage"]["prompt_tokens"]);
+}
+
+#[tokio::test]
 async fn a_stream_with_usage_and_logprobs_and_two_choices() {
     let server = Fixture::new();
     let body = json!({

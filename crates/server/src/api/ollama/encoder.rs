@@ -120,6 +120,10 @@ impl OllamaEncoder {
 impl Encode for OllamaEncoder {
     const CONTENT_TYPE: &'static str = sse::JSON_LINES;
 
+    fn opened(&mut self, frames: &mut Frames) {
+        self.keep_alive(frames);
+    }
+
     fn started(&mut self, _choice: usize, _prompt: Usage, _frames: &mut Frames) {}
 
     fn delta(&mut self, _choice: usize, delta: Delta, frames: &mut Frames) {

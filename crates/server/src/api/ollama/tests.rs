@@ -117,12 +117,16 @@ async fn thinking_and_calls_have_fields_of_their_own() {
     let lines = lines(&text);
     let call =
         json!([{"id": "call_1", "function": {"index": 0, "name": "f", "arguments": {"a": 1}}}]);
-    assert_eq!(lines.len(), 4, "{text}");
-    assert_eq!(lines[0]["message"]["thinking"], "hm");
-    assert_eq!(lines[1]["message"]["content"], "Now.");
-    assert_eq!(lines[2]["message"]["tool_calls"], call);
+    assert_eq!(lines.len(), 5, "{text}");
     assert_eq!(
-        json!([lines[3]["total_duration"], lines[3]["prompt_eval_duration"]]),
+        lines[0]["message"],
+        json!({"role": "assistant", "content": ""})
+    );
+    assert_eq!(lines[1]["message"]["thinking"], "hm");
+    assert_eq!(lines[2]["message"]["content"], "Now.");
+    assert_eq!(lines[3]["message"]["tool_calls"], call);
+    assert_eq!(
+        json!([lines[4]["total_duration"], lines[4]["prompt_eval_duration"]]),
         json!([6000, 2000])
     );
 
