@@ -246,7 +246,7 @@ impl Engine {
         let now_us = self.shared.clock.now_us();
         let planned = match self.scheduler.plan(now_us) {
             Plan::Step(step) => {
-                self.launched.record = record(step, now_us);
+                record(&mut self.launched.record, step, now_us);
                 None
             }
             Plan::Wait { until_us } => Some(Some(until_us)),
@@ -489,28 +489,27 @@ impl Engine {
     }
 }
 
-fn record(step: &Step, started_us: u64) -> StepRecord {
-    StepRecord {
-        step_no: step.step_no,
-        started_us,
-        predicted_us: step.predicted_us,
-        budget_us: step.budget_us,
-        actual_us: 0,
-        io_us: 0,
-        contended: step.contended,
-        floor_limited: step.floor_limited,
-        decode: step.decode.clone(),
-        prefill: step.prefill.clone(),
-        io: step.io.as_ref().map(|unit| match &unit.kind {
-            IoKind::Load { id, blocks, .. } => IoRecord::Load {
-                id: *id,
-                blocks: *blocks,
-            },
-            IoKind::Save { blocks } => IoRecord::Save {
-                blocks: u32::try_from(blocks.len()).expect("block numbers are u32"),
-            },
-        }),
-    }
+/// Makes `record` that of a step that begins now.
+fn record(record: &mut StepRecord, step: &Step, started_us: u64) {
+    record.step_no = step.step_no;
+    record.started_us = started_us;
+    record.predicted_us = step.predicted_us;
+    record.budget_us = step.budget_us;
+    record.actual_us = 0;
+    record.io_us = 0;
+    record.contended = step.contended;
+    record.floor_limited = step.floor_limited;
+    record.decode.clone_from(&step.decode);
+    record.prefill.clone_from(&step.prefill);
+    record.io = step.io.as_ref().map(|unit| match &unit.kind {
+        IoKind::Load { id, blocks, .. } => IoRecord::Load {
+            id: *id,
+            blocks: *blocks,
+        },
+        IoKind::Save { blocks } => IoRecord::Save {
+            blocks: u32::try_from(blocks.len()).expect("block numbers are u32"),
+        },
+    });
 }
 
 impl Drop for Engine {

@@ -391,19 +391,25 @@ impl Generation {
     }
 
     /// Adds to what this step has to say.
-    fn say(&mut self, parts: Vec<Part>) {
+    fn say(&mut self, mut parts: Vec<Part>) {
         if parts.is_empty() {
             return;
         }
-        let delta = self.delta.get_or_insert_default();
-        for mut part in parts {
-            if let Part::Call { id, .. } = &mut part {
+        for part in &mut parts {
+            if let Part::Call { id, .. } = part {
                 *id = call_id();
             }
             if let Some(record) = &mut self.record {
                 part.clone().append_to(&mut record.parts);
             }
-            part.append_to(&mut delta.parts);
+        }
+        let delta = self.delta.get_or_insert_default();
+        if delta.parts.is_empty() {
+            delta.parts = parts;
+        } else {
+            parts
+                .into_iter()
+                .for_each(|part| part.append_to(&mut delta.parts));
         }
         delta.logprobs.append(&mut self.logprobs);
     }

@@ -107,12 +107,15 @@ impl Status {
         *self.failures.entry(failure).or_default() += 1;
     }
 
-    pub(crate) fn remember(&mut self, step: StepRecord) {
+    /// Takes a step, and gives the memory of one that is forgotten for the next.
+    pub(crate) fn remember(&mut self, step: &mut StepRecord) {
         self.step_time.add(step.actual_us);
-        if self.recent.len() == Self::RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(Arc::new(step));
+        let full = self.recent.len() == Self::RECENT;
+        let oldest = full.then(|| self.recent.pop_front()).flatten();
+        let mut place = oldest.unwrap_or_default();
+        // Whoever looks at a forgotten step keeps it.
+        std::mem::swap(Arc::make_mut(&mut place), step);
+        self.recent.push_back(place);
     }
 }
 

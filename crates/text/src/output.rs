@@ -22,6 +22,8 @@ pub struct OutputStream {
     stops: Vec<StopMatcher>,
     /// The beginning of a character whose rest has not arrived: at most 3 bytes.
     partial: Vec<u8>,
+    /// Where the whole characters of a push are put together.
+    text: String,
     /// Text that may still turn out to be the beginning of a stop string.
     held: String,
     stopped: Option<usize>,
@@ -50,6 +52,7 @@ impl OutputStream {
             parser: None,
             stops,
             partial: Vec::new(),
+            text: String::new(),
             held: String::new(),
             stopped: None,
         }
@@ -66,21 +69,25 @@ impl OutputStream {
     /// WHATWG Encoding Standard and [`String::from_utf8_lossy`].
     pub fn push(&mut self, piece: &[u8]) -> Output {
         self.partial.extend_from_slice(piece);
-        let bytes = std::mem::take(&mut self.partial);
-        let mut text = String::with_capacity(bytes.len());
+        let mut text = std::mem::take(&mut self.text);
         let mut consumed = 0;
-        for chunk in bytes.utf8_chunks() {
-            text.push_str(chunk.valid());
-            let invalid = chunk.invalid();
-            consumed += chunk.valid().len() + invalid.len();
-            if consumed == bytes.len() && is_incomplete(invalid) {
-                self.partial.extend_from_slice(invalid);
-            } else if !invalid.is_empty() {
+        for chunk in self.partial.utf8_chunks() {
+            let (valid, invalid) = (chunk.valid(), chunk.invalid());
+            text.push_str(valid);
+            consumed += valid.len();
+            if consumed + invalid.len() == self.partial.len() && is_incomplete(invalid) {
+                break;
+            }
+            consumed += invalid.len();
+            if !invalid.is_empty() {
                 text.push(char::REPLACEMENT_CHARACTER);
             }
         }
+        self.partial.drain(..consumed);
         let mut output = Output::default();
         self.read(&text, &mut output.parts);
+        text.clear();
+        self.text = text;
         output.stopped = self.stopped;
         output
     }

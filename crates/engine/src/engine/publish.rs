@@ -15,14 +15,13 @@ impl Engine {
     /// Makes the step's results visible in the status, before any client hears of them.
     pub(super) fn publish_step(&mut self, now_us: u64) {
         self.publish(false);
-        let record = std::mem::take(&mut self.launched.record);
         let mut status = self.shared.status();
         for id in &self.launched.sampled {
             let generation = self.generations.get_mut(id);
             let generation = generation.expect("a planned sequence has a generation");
             generation.count(now_us, &mut status);
         }
-        status.remember(record);
+        status.remember(&mut self.launched.record);
     }
 
     /// Shows the scheduler's figures; the tenants' only now and then, unless `all`.
