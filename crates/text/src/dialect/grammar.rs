@@ -416,6 +416,13 @@ impl<'t> Lark<'t> {
         parts.join(" ")
     }
 
+    /// Structure with a name in this place, which is text, whatever tokens are spelt like it.
+    fn filled(&self, structure: &str, place: &str, name: &str) -> String {
+        let (before, after) = structure.split_once(place).unwrap_or((structure, ""));
+        let [before, after] = [before, after].map(|text| self.spelt(text));
+        format!("{before} {} {after}", literal(name))
+    }
+
     /// What structure begins with, and whether that is a control token. A marker that is text is taken to its closing bracket,
     /// or to the end of its line; `None` where nothing tells it from other text.
     fn first(&self, text: &str) -> Option<(String, bool)> {
@@ -492,14 +499,7 @@ impl<'t> Lark<'t> {
             } else {
                 function.name.clone()
             };
-            // The name is text, whatever tokens are spelt like it.
-            let (before, after) = open.split_once("NAME").unwrap_or((open, ""));
-            let head = format!(
-                "{} {} {}",
-                self.spelt(before),
-                literal(&shown),
-                self.spelt(after)
-            );
+            let head = self.filled(open, "NAME", &shown);
             let arguments = match form.arguments {
                 Arguments::Json => embedded(&function.parameters, function.strict),
                 Arguments::Tags { text, json, close } => {
@@ -528,11 +528,11 @@ impl<'t> Lark<'t> {
             let name = format!("{rule}_{index}");
             let is_text = schema.get("type").is_some_and(|kind| kind == "string")
                 && schema.get("enum").is_none();
-            let open = self.spelt(&if is_text { text } else { json }.replace("KEY", key));
+            let open = self.filled(if is_text { text } else { json }, "KEY", key);
             let body = match schema.get("enum").and_then(Value::as_array) {
                 // A list of texts is written raw too.
                 Some(texts) if texts.iter().all(Value::is_string) => {
-                    let open = self.spelt(&text.replace("KEY", key));
+                    let open = self.filled(text, "KEY", key);
                     let texts = texts.iter().filter_map(Value::as_str).map(literal);
                     let texts: Vec<String> = texts.collect();
                     format!("{open} ({}) {}", texts.join(" | "), self.spelt(close))

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::dialect::structure;
 use crate::test_vocab::{CONTROL, USER_DEFINED, bpe};
 use crate::{
-    ChatRequest, Constraint, ConstraintCompiler, Dialect, Opening, Part, Prompt, TextError,
-    Tokenizer, ToolChoice,
+    ChatRequest, Constraint, ConstraintCompiler, Dialect, Opening, Part, Prompt, Special,
+    TextError, Tokenizer, ToolChoice,
 };
 
 /// A model's dialect, with its markers as tokens of a kind or as text.
@@ -59,11 +59,15 @@ impl Model {
 
     /// Whether `text` is a whole answer, and how much of it is allowed.
     fn follow(&self, constraint: &Constraint, text: &str) -> (bool, usize) {
+        self.follow_tokens(constraint, structure(text, &self.tokenizer))
+    }
+
+    fn follow_tokens(&self, constraint: &Constraint, tokens: Vec<u32>) -> (bool, usize) {
         let compiler = ConstraintCompiler::new(&self.tokenizer).expect("small");
         let compiled = compiler.compile(constraint);
         let mut matcher = compiled.unwrap_or_else(|e| panic!("{e}: {constraint:?}"));
         let mut bytes = 0;
-        for token in structure(text, &self.tokenizer) {
+        for token in tokens {
             matcher.compute_mask().expect("a way on");
             let word = matcher
                 .mask()
@@ -305,6 +309,49 @@ fn control_tokens_in_the_middle_of_tags_are_tokens() {
         [("read".to_owned(), expected)]
     );
     model.refuses(&required, &text.replace(">7<", ">100<"));
+}
+
+#[test]
+fn names_are_text_whatever_they_are_spelt_like() {
+    let markers = ["<tool_call>", "</tool_call>", "<think>", "｜DSML｜"];
+    for (dialect, open, tag, rest) in [
+        (
+            "qwen-coder",
+            "<tool_call>\n<function=",
+            ">\n<parameter=",
+            ">\n7\n</parameter>\n</function>\n</tool_call>",
+        ),
+        (
+            "deepseek-v4",
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"",
+            "\">\n<｜DSML｜parameter name=\"",
+            "\" string=\"false\">7</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        ),
+    ] {
+        let model = Model::new(dialect, &markers, CONTROL);
+        let tool = json!({ "type": "function", "function": { "name": "a<tool_call>", "parameters": {
+            "properties": { "b<think>": { "type": "integer" } }, "required": ["b<think>"],
+        }}});
+        let required = model.calls("", &ToolChoice::Required, true, &[tool]);
+        let spelt = |text: &str| structure(text, &model.tokenizer);
+        let text = |text: &str| model.tokenizer.encode(text, Special::Text);
+        let named = [
+            spelt(open),
+            text("a<tool_call>"),
+            spelt(tag),
+            text("b<think>"),
+            spelt(rest),
+        ];
+        assert!(
+            model.follow_tokens(&required, named.concat()).0,
+            "{dialect}"
+        );
+        let marked = [open, "a<tool_call>", tag, "b<think>", rest].map(spelt);
+        assert!(
+            !model.follow_tokens(&required, marked.concat()).0,
+            "{dialect}"
+        );
+    }
 }
 
 #[test]
