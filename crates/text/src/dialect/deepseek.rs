@@ -53,21 +53,18 @@ const MAX_NAME: usize = 256;
 fn calls(_: &Arc<Tools>) -> Box<dyn Block> {
     Box::new(Calls {
         state: State::Outside,
-        some: false,
     })
 }
 
 fn call(_: &Arc<Tools>) -> Box<dyn Block> {
     Box::new(Calls {
         state: State::Head(Vec::new()),
-        some: false,
     })
 }
 
 #[derive(Debug)]
 struct Calls {
     state: State,
-    some: bool,
 }
 
 #[derive(Debug)]
@@ -92,25 +89,16 @@ enum State {
 }
 
 impl Calls {
-    fn stray(&self) -> Flow {
-        if self.some {
-            Flow::Ended
-        } else {
-            Flow::Rejects { is_text: false }
-        }
-    }
-
     fn begin(&mut self, name: &[u8], out: &mut Out) -> Flow {
         let name = String::from_utf8_lossy(name.trim_ascii()).into_owned();
         if name.is_empty() {
-            return self.stray();
+            return stray(out);
         }
         out.call(&name);
         out.arguments(b"{");
         let mut value = JsonValue::default();
         value.push(b'{');
         self.state = State::Arguments(value);
-        self.some = true;
         Flow::Goes
     }
 
@@ -118,11 +106,11 @@ impl Calls {
         match &mut self.state {
             State::Outside | State::Tail if byte.is_ascii_whitespace() || is_code(byte) => {}
             State::Tail if byte == b'`' => {}
-            State::Outside | State::Tail => return self.stray(),
+            State::Outside | State::Tail => return stray(out),
             State::Head(head) => {
                 head.push(byte);
-                if head.len() > MAX_NAME {
-                    return self.stray();
+                if head.len() > MAX_NAME || is_code(byte) {
+                    return stray(out);
                 }
             }
             State::Separated { head, line } => match byte {
@@ -142,7 +130,7 @@ impl Calls {
                 _ => {
                     line.push(byte);
                     if line.len() > MAX_NAME {
-                        return self.stray();
+                        return stray(out);
                     }
                 }
             },
@@ -153,7 +141,7 @@ impl Calls {
                     return self.begin(&name, out);
                 }
                 if *skipped > MAX_NAME {
-                    return self.stray();
+                    return stray(out);
                 }
             }
             State::Arguments(value) => {
@@ -167,7 +155,7 @@ impl Calls {
         Flow::Goes
     }
 
-    fn mark(&mut self, mark: Mark) -> Flow {
+    fn mark(&mut self, mark: Mark, found: Found, raw: &[u8], out: &mut Out) -> Flow {
         match (mark, &mut self.state) {
             (SEPARATOR, State::Head(head)) => {
                 let head = std::mem::take(head);
@@ -177,16 +165,30 @@ impl Calls {
                 };
             }
             (CALL, State::Outside | State::Tail | State::Arguments(_)) => {
+                if !out.is_in_head() {
+                    out.begin_head(found, raw);
+                }
                 self.state = State::Head(Vec::new());
             }
             (CALL_END, State::Tail | State::Arguments(_)) => self.state = State::Outside,
-            (CALLS_END, State::Outside | State::Tail | State::Arguments(_)) if self.some => {
+            (CALLS_END, State::Outside | State::Tail | State::Arguments(_))
+                if !out.is_in_head() =>
+            {
                 return Flow::Ends;
             }
             (CALLS | CALL_END, State::Outside) => {}
-            _ => return self.stray(),
+            _ => return stray(out),
         }
         Flow::Goes
+    }
+}
+
+/// Something that does not belong here: the call under way, or the head of one, ends before it.
+fn stray(out: &Out) -> Flow {
+    if out.is_in_head() {
+        Flow::Rejects { is_text: false }
+    } else {
+        Flow::Ended
     }
 }
 
@@ -204,13 +206,7 @@ impl Block for Calls {
                 raw.iter().for_each(|&byte| _ = self.byte(byte, out));
                 Flow::Goes
             }
-            Found::Mark(mark) => {
-                let flow = self.mark(mark);
-                if self.some && matches!(&self.state, State::Head(head) if head.is_empty()) {
-                    out.begin_head(found, raw);
-                }
-                flow
-            }
+            Found::Mark(mark) => self.mark(mark, found, raw, out),
         }
     }
 
@@ -218,10 +214,10 @@ impl Block for Calls {
         matches!(&self.state, State::Arguments(value) if value.is_in_string())
     }
 
-    fn end(&mut self, _: &mut Out) -> Flow {
-        match self.state {
-            State::Outside | State::Tail | State::Arguments(_) if self.some => Flow::Ends,
-            _ => Flow::Rejects { is_text: false },
+    fn end(&mut self, out: &mut Out) -> Flow {
+        match stray(out) {
+            Flow::Ended => Flow::Ends,
+            flow => flow,
         }
     }
 }

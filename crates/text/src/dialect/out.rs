@@ -232,6 +232,11 @@ impl Out {
         }
     }
 
+    /// Whether what is being read may turn out to be no call.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// How long the head under way is.
     pub(super) fn head_len(&self) -> usize {
         let head = self.head.as_ref();

@@ -50,8 +50,6 @@ pub(super) struct Tagged {
     written: usize,
     /// They were one object, which is complete.
     whole: bool,
-    /// A call was passed on.
-    some: bool,
 }
 
 #[derive(Debug)]
@@ -95,7 +93,6 @@ impl Tagged {
             function: String::new(),
             written: 0,
             whole: false,
-            some: false,
         }
     }
 
@@ -112,7 +109,7 @@ impl Tagged {
     fn byte(&mut self, byte: u8, out: &mut Out) -> Flow {
         match &mut self.state {
             State::Outside if byte.is_ascii_whitespace() || is_code(byte) => Flow::Goes,
-            State::Outside => self.stray(),
+            State::Outside => stray(out),
             State::Function(name) => {
                 if byte == b'>' {
                     let name = std::mem::take(name);
@@ -120,7 +117,7 @@ impl Tagged {
                 }
                 name.push(byte);
                 if name.len() > MAX_NAME || matches!(byte, b'\n' | b'<') || is_code(byte) {
-                    return self.stray();
+                    return stray(out);
                 }
                 Flow::Goes
             }
@@ -132,7 +129,7 @@ impl Tagged {
                 Flow::Goes
             }
             State::Body if byte.is_ascii_whitespace() || is_code(byte) => Flow::Goes,
-            State::Body => self.stray(),
+            State::Body => stray(out),
             State::Parameter(name) => {
                 if byte == b'>' {
                     let name = std::mem::take(name);
@@ -140,7 +137,7 @@ impl Tagged {
                 }
                 name.push(byte);
                 if name.len() > MAX_NAME {
-                    return self.stray();
+                    return stray(out);
                 }
                 Flow::Goes
             }
@@ -160,25 +157,15 @@ impl Tagged {
         }
     }
 
-    /// Something that does not belong here: the call, if one was passed on, ends before it.
-    fn stray(&self) -> Flow {
-        if self.some {
-            Flow::Ended
-        } else {
-            Flow::Rejects { is_text: true }
-        }
-    }
-
     fn begin(&mut self, header: &[u8], out: &mut Out) -> Flow {
         let (name, _) = self.header(header);
         if name.is_empty() || (self.known_only && !self.tools.knows(&name)) {
-            return self.stray();
+            return stray(out);
         }
         out.call(&name);
         self.function = name;
         self.written = 0;
         self.whole = false;
-        self.some = true;
         self.state = State::Body;
         Flow::Goes
     }
@@ -244,19 +231,19 @@ impl Tagged {
                 Flow::Ends
             };
         }
-        if mark == self.tags.function && (self.in_calls || !self.some) {
-            if self.some {
+        if mark == self.tags.function && (self.in_calls || out.is_in_head()) {
+            if !out.is_in_head() {
                 out.begin_head(Found::Mark(mark), raw);
             }
             self.state = State::Function(Vec::new());
             return Flow::Goes;
         }
+        let in_head = out.is_in_head();
         match self.tags.calls_end.contains(&mark) {
-            true if self.some => Flow::Ends,
-            true => Flow::Rejects { is_text: false },
-            false if self.some => Flow::Ended,
-            false if self.tags.calls.contains(&mark) => Flow::Goes,
-            false => Flow::Rejects { is_text: true },
+            true if in_head => Flow::Rejects { is_text: false },
+            true => Flow::Ends,
+            false if in_head && self.tags.calls.contains(&mark) => Flow::Goes,
+            false => stray(out),
         }
     }
 
@@ -269,6 +256,15 @@ impl Tagged {
             _ => {}
         }
         self.state = State::Outside;
+    }
+}
+
+/// Something that does not belong here: the call under way, or the head of one, ends before it.
+fn stray(out: &Out) -> Flow {
+    if out.is_in_head() {
+        Flow::Rejects { is_text: true }
+    } else {
+        Flow::Ended
     }
 }
 
@@ -341,11 +337,11 @@ impl Block for Tagged {
         }
     }
 
-    fn end(&mut self, _: &mut Out) -> Flow {
-        if self.some {
-            Flow::Ends
-        } else {
+    fn end(&mut self, out: &mut Out) -> Flow {
+        if out.is_in_head() {
             Flow::Rejects { is_text: false }
+        } else {
+            Flow::Ends
         }
     }
 }

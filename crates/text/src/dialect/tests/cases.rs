@@ -357,6 +357,11 @@ fn qwen_coder() {
     check("qwen-coder", answer, r#"c(read) a({"path": "a)"#);
     let answer = "<tool_call><function=read><parameter=path>a</parameter>";
     check("qwen-coder", answer, r#"c(read) a({"path": "a")"#);
+    let first = "<tool_call><function=now></function>";
+    let cut = format!("{first}<function=rea");
+    check("qwen-coder", &cut, "c(now) a({}) t(rea)");
+    let cut = format!("{first}<function=read me\nb");
+    check("qwen-coder", &cut, "c(now) a({}) t(<function=read me\nb)");
     let text = "Use <function=name> for it.";
     check_in(false, "qwen-coder", "", text, &format!("t({text})"));
 }
@@ -384,6 +389,8 @@ fn dsml() {
         "t(ab)",
     );
     check("dsml", "a</｜DSML｜invoke>b", "t(ab)");
+    let cut = "<｜DSML｜tool_calls><｜DSML｜invoke name=\"now\"></｜DSML｜invoke><｜DSML｜invoke name=\"re";
+    check("dsml", cut, "c(now) a({}) t(re)");
 }
 
 #[test]
@@ -409,6 +416,14 @@ fn deepseek() {
     );
     check("deepseek", &format!("{begin}rea"), "t(rea)");
     check("deepseek", &format!("a{end}b"), "t(ab)");
+    let call = "<｜tool▁call▁begin｜>";
+    let cut = format!("{begin}read<｜tool▁sep｜>{json}<｜tool▁call▁end｜>{call}no");
+    check("deepseek", &cut, &format!("{READ} t(no)"));
+    check(
+        "deepseek",
+        &format!("{cut}{end}b"),
+        &format!("{READ} t(nob)"),
+    );
     let unclosed = format!("{begin}read<｜tool▁sep｜>{{\"n\": 1{end}b");
     check("deepseek", &unclosed, r#"c(read) a({"n": 1) t(b)"#);
 }
