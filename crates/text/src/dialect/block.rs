@@ -78,15 +78,24 @@ impl Tools {
         self.functions.contains_key(name)
     }
 
-    /// Whether a parameter is a string: its schema says so, or nothing is known of it.
-    pub(super) fn is_string(&self, function: &str, parameter: &str) -> bool {
+    /// Whether a parameter is raw text: its schema says so, or nothing is known of it.
+    pub(super) fn is_text(&self, function: &str, parameter: &str) -> bool {
         let schema = self
             .functions
             .get(function)
             .and_then(|properties| properties.get(parameter));
-        match schema {
-            None => true,
-            Some(schema) => schema.get("type").is_some_and(|kind| kind == "string"),
-        }
+        schema.is_none_or(is_text)
     }
+}
+
+/// Whether tags hold a parameter's value as raw text: its schema allows nothing but strings, and says so itself.
+pub(super) fn is_text(schema: &Value) -> bool {
+    let kind = schema.get("type");
+    let is_list_of_texts = |values: &Vec<Value>| {
+        kind.is_none() && !values.is_empty() && values.iter().all(Value::is_string)
+    };
+    let values = schema.get("enum").and_then(Value::as_array);
+    kind.is_some_and(|kind| kind == "string")
+        || values.is_some_and(is_list_of_texts)
+        || kind.is_none() && schema.get("const").is_some_and(Value::is_string)
 }

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::block::is_text;
 use super::{Begun, Opening};
 use crate::constraint::{embedded, literal};
 use crate::tokenizer::{Fragment, SpecialTokens, TokenKind};
@@ -315,6 +316,41 @@ impl Opening {
     }
 }
 
+/// Keywords that put schemas together.
+const COMBINATORS: [&str; 4] = ["$ref", "anyOf", "oneOf", "allOf"];
+/// Keywords that demand nothing.
+const ANNOTATIONS: &[&str] = &[
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "$schema",
+    "$id",
+    "$comment",
+];
+/// Those of an object that tags can keep to.
+const TAGGED_OBJECT: &[&str] = &[
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "$defs",
+    "definitions",
+];
+/// Those of a text in a tag.
+const TAGGED_TEXT: &[&str] = &["type", "enum", "const"];
+
+/// The texts that a parameter may be; `None` where any will do.
+fn texts(schema: &Value) -> Option<Vec<&str>> {
+    let values = match (schema.get("const"), schema.get("enum")) {
+        (Some(only), _) => std::slice::from_ref(only),
+        (None, Some(values)) => values.as_array()?,
+        (None, None) => return None,
+    };
+    Some(values.iter().filter_map(Value::as_str).collect())
+}
+
 /// A function that may be called.
 struct Function {
     name: String,
@@ -337,10 +373,7 @@ impl Function {
         let parameters = function(tool).get("parameters").and_then(Value::as_object);
         let mut parameters = parameters.cloned().unwrap_or_default();
         // Arguments are an object, whether the schema says so or not.
-        if !["$ref", "anyOf", "oneOf", "allOf"]
-            .iter()
-            .any(|key| parameters.contains_key(*key))
-        {
+        if !COMBINATORS.iter().any(|key| parameters.contains_key(*key)) {
             parameters.insert("type".to_owned(), json!("object"));
         }
         Self {
@@ -351,6 +384,41 @@ impl Function {
             parameters: Value::Object(parameters),
             strict: is_strict(tool),
         }
+    }
+
+    fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
+        let properties = self.parameters.get("properties");
+        properties.and_then(Value::as_object).into_iter().flatten()
+    }
+
+    fn required(&self) -> impl Iterator<Item = &str> {
+        let required = self.parameters.get("required").and_then(Value::as_array);
+        required.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// Whether a tag for each parameter can hold the arguments that the schema allows, and, where it is strict, only those.
+    fn fits_tags(&self) -> bool {
+        let has_only = |schema: &Value, known: &[&str]| {
+            let mut keys = schema
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(key, _)| &key[..]);
+            keys.all(|key| known.contains(&key) || ANNOTATIONS.contains(&key))
+        };
+        let known = |key: &str| self.properties().any(|(known, _)| known == key);
+        let is_enforced = |schema: &Value| {
+            !is_text(schema)
+                || has_only(schema, TAGGED_TEXT)
+                    && !matches!(texts(schema), Some(texts) if texts.is_empty())
+        };
+        !COMBINATORS
+            .iter()
+            .any(|key| self.parameters.get(key).is_some())
+            && self.required().all(known)
+            && (!self.strict
+                || has_only(&self.parameters, TAGGED_OBJECT)
+                    && self.properties().all(|(_, schema)| is_enforced(schema)))
     }
 
     /// A parameter's schema, with the definitions that it may refer to.
@@ -513,39 +581,29 @@ impl<'t> Lark<'t> {
         format!("({})", names.join(" | "))
     }
 
-    /// The tags of a function's arguments, in the order of its schema.
+    /// The tags of a function's arguments, in the order of its schema; where tags cannot hold what the schema asks for, one
+    /// JSON object in their place.
     fn tags(&mut self, rule: &str, function: &Function, [text, json, close]: [&str; 3]) -> String {
-        let properties = function
-            .parameters
-            .get("properties")
-            .and_then(Value::as_object);
-        let required = function
-            .parameters
-            .get("required")
-            .and_then(Value::as_array);
+        if !function.fits_tags() {
+            return embedded(&function.parameters, function.strict);
+        }
         let mut tags = Vec::new();
-        for (index, (key, schema)) in properties.into_iter().flatten().enumerate() {
+        for (index, (key, schema)) in function.properties().enumerate() {
             let name = format!("{rule}_{index}");
-            let is_text = schema.get("type").is_some_and(|kind| kind == "string")
-                && schema.get("enum").is_none();
-            let open = self.filled(if is_text { text } else { json }, "KEY", key);
-            let body = match schema.get("enum").and_then(Value::as_array) {
-                // A list of texts is written raw too.
-                Some(texts) if texts.iter().all(Value::is_string) => {
-                    let open = self.filled(text, "KEY", key);
-                    let texts = texts.iter().filter_map(Value::as_str).map(literal);
-                    let texts: Vec<String> = texts.collect();
-                    format!("{open} ({}) {}", texts.join(" | "), self.spelt(close))
-                }
-                _ if is_text => self.raw(&name, &open, close),
-                _ => {
-                    let schema = function.parameter(schema);
-                    let value = embedded(&schema, function.strict);
+            let open = self.filled(if is_text(schema) { text } else { json }, "KEY", key);
+            let body = match texts(schema) {
+                _ if !is_text(schema) => {
+                    let value = embedded(&function.parameter(schema), function.strict);
                     format!("{open} {value} {}", self.spelt(close))
                 }
+                Some(texts) => {
+                    let texts: Vec<String> = texts.into_iter().map(literal).collect();
+                    format!("{open} ({}) {}", texts.join(" | "), self.spelt(close))
+                }
+                None => self.raw(&name, &open, close),
             };
             self.rule(&name, &body);
-            let needed = required.is_some_and(|required| required.iter().any(|r| r == key));
+            let needed = function.required().any(|needed| needed == key);
             tags.push(if needed { name } else { format!("{name}?") });
         }
         tags.join(" ")

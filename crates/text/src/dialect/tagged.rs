@@ -175,16 +175,16 @@ impl Tagged {
         let separator = if self.written == 0 { "{" } else { ", " };
         let key = serde_json::Value::from(&name[..]);
         out.arguments(format!("{separator}{key}: ").as_bytes());
-        let is_string = match self.tags.quoted {
+        let is_text = match self.tags.quoted {
             true => !is_json,
-            false => self.tools.is_string(&self.function, &name),
+            false => self.tools.is_text(&self.function, &name),
         };
-        if is_string {
+        if is_text {
             out.arguments(b"\"");
         }
         self.written += 1;
         self.state = State::Value(Value {
-            held: (!is_string).then(Vec::new),
+            held: (!is_text).then(Vec::new),
             empty: true,
             line_start: true,
             line_break: false,

@@ -32,6 +32,10 @@ impl Model {
     }
 
     fn opening(&self, prompt: &str) -> Opening {
+        self.opening_for(&tools(), prompt)
+    }
+
+    fn opening_for(&self, tools: &[Value], prompt: &str) -> Opening {
         let mut built = Prompt::new();
         for token in structure(prompt, &self.tokenizer) {
             let piece = std::str::from_utf8(self.tokenizer.piece(token)).expect("ASCII");
@@ -41,7 +45,7 @@ impl Model {
                 built.push_text(piece);
             }
         }
-        self.dialect.opening(&tools(), &built)
+        self.dialect.opening(tools, &built)
     }
 
     fn calls(
@@ -96,7 +100,11 @@ impl Model {
 
     /// What the parser reads.
     fn parts(&self, prompt: &str, text: &str) -> Vec<Part> {
-        let mut parser = self.opening(prompt).parser();
+        self.parts_for(&tools(), prompt, text)
+    }
+
+    fn parts_for(&self, tools: &[Value], prompt: &str, text: &str) -> Vec<Part> {
+        let mut parser = self.opening_for(tools, prompt).parser();
         let mut parts: Vec<Part> = Vec::new();
         for token in structure(text, &self.tokenizer) {
             let more = if self.tokenizer.is_control(token) {
@@ -309,6 +317,142 @@ fn control_tokens_in_the_middle_of_tags_are_tokens() {
         [("read".to_owned(), expected)]
     );
     model.refuses(&required, &text.replace(">7<", ">100<"));
+}
+
+/// A way to write `read` with these arguments in each dialect of tags, as text between the tags of the function.
+fn tagged(dialect: &str, body: &str) -> String {
+    match dialect {
+        "qwen-coder" => format!("<tool_call>\n<function=read>\n{body}</function>\n</tool_call>"),
+        _ => format!(
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"read\">\n{body}</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
+        ),
+    }
+}
+
+/// One argument `path`.
+fn tag(dialect: &str, value: &str, is_text: bool) -> String {
+    match dialect {
+        "qwen-coder" => format!("<parameter=path>\n{value}\n</parameter>\n"),
+        _ => format!(
+            "<｜DSML｜parameter name=\"path\" string=\"{is_text}\">{value}</｜DSML｜parameter>\n"
+        ),
+    }
+}
+
+fn one_parameter(schema: &Value, strict: bool) -> Vec<Value> {
+    vec![
+        json!({ "type": "function", "function": { "name": "read", "strict": strict, "parameters": {
+            "type": "object", "properties": { "path": schema }, "required": ["path"], "additionalProperties": false,
+        }}}),
+    ]
+}
+
+#[test]
+fn tags_are_written_and_read_alike() {
+    // A schema, whether its value is raw text, a value as written, and as read.
+    let cases = [
+        (json!({"type": "string"}), true, "\"1\"", json!("\"1\"")),
+        (
+            json!({"type": "string", "enum": ["1", "a"]}),
+            true,
+            "1",
+            json!("1"),
+        ),
+        (
+            json!({"type": "string", "enum": ["a", null]}),
+            true,
+            "a",
+            json!("a"),
+        ),
+        (json!({"enum": ["1", "a"]}), true, "1", json!("1")),
+        (json!({"enum": ["1", 1]}), false, "\"1\"", json!("1")),
+        (json!({"const": "true"}), true, "true", json!("true")),
+        (
+            json!({"type": "string", "const": "true"}),
+            true,
+            "true",
+            json!("true"),
+        ),
+        (json!({"const": 1}), false, "1", json!(1)),
+        (
+            json!({"type": ["string", "null"]}),
+            false,
+            "null",
+            json!(null),
+        ),
+        (
+            json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+            false,
+            "\"1\"",
+            json!("1"),
+        ),
+        (json!({"type": "integer"}), false, "1", json!(1)),
+        (
+            json!({"type": "string", "minLength": 2}),
+            true,
+            "1",
+            json!("1"),
+        ),
+    ];
+    for dialect in ["qwen-coder", "deepseek-v4"] {
+        let model = Model::new(dialect, &["｜DSML｜"], CONTROL);
+        for (schema, is_text, written, value) in &cases {
+            let tools = one_parameter(schema, false);
+            let text = tagged(dialect, &tag(dialect, written, *is_text));
+            model.accepts(&model.calls("", &ToolChoice::Required, true, &tools), &text);
+            let read = read(&model.parts_for(&tools, "", &text));
+            assert_eq!(
+                read,
+                [("read".to_owned(), json!({"path": value}))],
+                "{schema}"
+            );
+        }
+        let exact = json!({"type": "string", "const": "a"});
+        let exact = model.calls(
+            "",
+            &ToolChoice::Required,
+            true,
+            &one_parameter(&exact, true),
+        );
+        model.refuses(&exact, &tagged(dialect, &tag(dialect, "b", true)));
+    }
+}
+
+#[test]
+fn what_tags_cannot_keep_to_is_one_object() {
+    for dialect in ["qwen-coder", "deepseek-v4"] {
+        let model = Model::new(dialect, &["｜DSML｜"], CONTROL);
+        let forced = |tools: &[Value]| model.calls("", &ToolChoice::Required, true, tools);
+        let good = tagged(dialect, "{\"path\": \"ab\"}");
+        let expected = [("read".to_owned(), json!({"path": "ab"}))];
+        for limit in [
+            json!({"type": "string", "maxLength": 2}),
+            json!({"type": "string", "pattern": "^a"}),
+        ] {
+            let tools = one_parameter(&limit, true);
+            model.accepts(&forced(&tools), &good);
+            model.refuses(&forced(&tools), &tagged(dialect, "{\"path\": \"bcd\"}"));
+            model.refuses(
+                &forced(&tools),
+                &tagged(dialect, &tag(dialect, "bcd", true)),
+            );
+            assert_eq!(read(&model.parts_for(&tools, "", &good)), expected);
+        }
+        for strict in [false, true] {
+            for combined in [
+                json!({"$ref": "#/$defs/path", "$defs": { "path": {
+                    "type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"],
+                }}}),
+                json!({"type": "object", "properties": {"path": {"type": "string"}}, "anyOf": [{"required": ["path"]}]}),
+            ] {
+                let tools = [
+                    json!({ "function": { "name": "read", "strict": strict, "parameters": combined } }),
+                ];
+                model.accepts(&forced(&tools), &good);
+                model.refuses(&forced(&tools), &tagged(dialect, ""));
+            }
+        }
+    }
 }
 
 #[test]
