@@ -72,9 +72,9 @@ const DSML: Form = Form {
         json: "<｜DSML｜parameter name=\"KEY\" string=\"false\">",
         close: "</｜DSML｜parameter>\n",
     },
-    close: "</｜DSML｜invoke>",
-    between: Some("\n"),
-    end: "\n</｜DSML｜tool_calls>",
+    close: "</｜DSML｜invoke>\n",
+    between: Some(""),
+    end: "</｜DSML｜tool_calls>",
 };
 
 const LLAMA3: Form = Form {
@@ -218,30 +218,36 @@ impl Opening {
     fn free(&self, mut lark: Lark<'_>, before: &str, wanted: &Wanted) -> Option<Constraint> {
         let Wanted { form, parallel, .. } = wanted;
         let opener = format!("{}{}", form.begin, form.open);
-        let opener = opener.split("NAME").next().unwrap_or_default();
-        let (trigger, is_token) = lark.first(opener)?;
-        let rest = if is_token { "" } else { &trigger[..] };
+        let trigger = lark.trigger(opener.split("NAME").next().unwrap_or_default())?;
+        let (Trigger::Text(said) | Trigger::Token { before: said }) = &trigger;
         // Blanks between calls are text here, so one call follows the next by itself, unless a block holds them all.
         let listed = *parallel && !form.end.is_empty();
-        let calls = lark.calls(wanted, listed, rest);
+        let calls = lark.calls(wanted, listed, said);
         let times = if *parallel { "*" } else { "?" };
-        if self.is_harmony() {
-            let end = lark.spelt("<|end|><|start|>assistant");
-            let text = lark.spelt("<|channel|>final<|message|>");
-            let announced = lark.spelt("<|channel|>commentary<|message|>");
-            lark.rule(
-                "start",
-                &format!("{before} ({announced} {ANY} {end})? ({calls} | {text} {ANY})"),
-            );
-        } else if is_token {
-            lark.rule("start", &format!("{before} {ANY} ({calls} {ANY}){times}"));
-        } else {
+        let pattern = regex_of(said);
+        let answer = match &trigger {
+            _ if self.is_harmony() => {
+                let end = lark.spelt("<|end|><|start|>assistant");
+                let text = lark.spelt("<|channel|>final<|message|>");
+                let announced = lark.spelt("<|channel|>commentary<|message|>");
+                format!("({announced} {ANY} {end})? ({calls} | {text} {ANY})")
+            }
+            Trigger::Token { before } if before.is_empty() => {
+                format!("{ANY} ({calls} {ANY}){times}")
+            }
+            // What comes before the token is the end of a text, and only there a token may follow.
+            Trigger::Token { .. } => {
+                _ = writeln!(lark.lark, "FREE: /(?s:.)*{pattern}/");
+                format!("(FREE {calls}){times} {ANY}")
+            }
             // Text ends at the trigger, or holds none.
-            let pattern = regex_of(&trigger);
-            _ = writeln!(lark.lark, "free[suffix={}]: /(?s:.)*/", literal(&trigger));
-            _ = writeln!(lark.lark, "TAIL: /(?s:.)+/ & ~/(?s:.)*{pattern}(?s:.)*/");
-            lark.rule("start", &format!("{before} (free {calls}){times} TAIL?"));
-        }
+            Trigger::Text(said) => {
+                _ = writeln!(lark.lark, "free[suffix={}]: /(?s:.)*/", literal(said));
+                _ = writeln!(lark.lark, "TAIL: /(?s:.)+/ & ~/(?s:.)*{pattern}(?s:.)*/");
+                format!("(free {calls}){times} TAIL?")
+            }
+        };
+        lark.rule("start", &format!("{before} {answer}"));
         Some(lark.around(None))
     }
 
@@ -270,15 +276,12 @@ impl Opening {
             // A model without a token for it does not think.
             if opened || lark.has_token(marks(open)) {
                 let rest = format!("thought{index}");
-                match lark.first(marks(close)) {
-                    Some((_, true)) => {
-                        let close = lark.spelt(marks(close));
-                        lark.rule(&rest, &format!("{ANY} {close}"));
-                    }
-                    _ => {
-                        let close = literal(marks(close));
-                        _ = writeln!(lark.lark, "{rest}[suffix={close}]: /(?s:.)*/");
-                    }
+                if lark.control.is_absent(marks(close)) {
+                    let close = literal(marks(close));
+                    _ = writeln!(lark.lark, "{rest}[suffix={close}]: /(?s:.)*/");
+                } else {
+                    let close = lark.spelt(marks(close));
+                    lark.rule(&rest, &format!("{ANY} {close}"));
                 }
                 let open = if opened {
                     String::new()
@@ -443,6 +446,14 @@ struct Wanted {
     parallel: bool,
 }
 
+/// With what structure begins.
+enum Trigger {
+    /// With this text: a marker to its closing bracket, or to the end of its line.
+    Text(String),
+    /// With a control token, before which there is some text, or none.
+    Token { before: String },
+}
+
 /// A grammar under way.
 struct Lark<'t> {
     /// All control tokens.
@@ -491,22 +502,22 @@ impl<'t> Lark<'t> {
         format!("{before} {} {after}", literal(name))
     }
 
-    /// What structure begins with, and whether that is a control token. A marker that is text is taken to its closing bracket,
-    /// or to the end of its line; `None` where nothing tells it from other text.
-    fn first(&self, text: &str) -> Option<(String, bool)> {
-        let mut first = None;
-        self.control.fragments(text, |fragment| {
-            first.get_or_insert(match fragment {
-                Fragment::Token { .. } => (String::new(), true),
-                Fragment::Text(text) => (text.to_owned(), false),
+    /// What tells structure from the text before it; `None` where nothing does.
+    fn trigger(&self, structure: &str) -> Option<Trigger> {
+        let mut text = String::new();
+        let mut has_token = false;
+        self.control
+            .fragments(structure, |fragment| match fragment {
+                Fragment::Token { .. } => has_token = true,
+                Fragment::Text(more) if !has_token => text.push_str(more),
+                Fragment::Text(_) => {}
             });
-        });
-        match first? {
-            (_, true) => Some((String::new(), true)),
-            (text, false) => {
-                let end = text.find(['>', ']', '\n']).map_or(0, |at| at + 1);
-                (end > 1).then(|| (text[..end].to_owned(), false))
-            }
+        let end = text.find(['>', ']', '\n']).map_or(0, |at| at + 1);
+        if end > 1 {
+            text.truncate(end);
+            Some(Trigger::Text(text))
+        } else {
+            has_token.then_some(Trigger::Token { before: text })
         }
     }
 

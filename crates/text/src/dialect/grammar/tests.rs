@@ -571,6 +571,35 @@ fn without_force_only_what_is_strict_is_constrained() {
 }
 
 #[test]
+fn a_control_token_in_the_middle_of_a_tag_begins_a_call() {
+    let model = Model::new("deepseek-v4", &["｜DSML｜"], CONTROL);
+    let auto = model.calls("", &ToolChoice::Auto, true, &tools());
+    let read = "<｜DSML｜invoke name=\"read\">\n<｜DSML｜parameter name=\"path\" string=\"true\">a</｜DSML｜parameter>\n</｜DSML｜invoke>";
+    let block = |calls: &str| format!("<｜DSML｜tool_calls>\n{calls}\n</｜DSML｜tool_calls>");
+    let call = block(read);
+    for text in [
+        "Hello <b> <",
+        "",
+        &call,
+        &format!("I < read.\n\n{call}"),
+        &format!("{call}\n{call}<"),
+        &block(&format!("{read}\n{read}")),
+    ] {
+        model.accepts(&auto, text);
+    }
+    model.refuses(
+        &auto,
+        &format!("I read.\n\n{}", call.replace("path", "file")),
+    );
+    model.refuses(&auto, &call.replace("\"read", "\"write"));
+    model.refuses(&auto, "a ｜DSML｜");
+    let single = model.calls("", &ToolChoice::Auto, false, &loose());
+    model.accepts(&single, &format!("I read.\n{call}"));
+    model.refuses(&single, &format!("{call}\n{call}"));
+    model.refuses(&single, &block(&format!("{read}\n{read}")));
+}
+
+#[test]
 fn a_form_of_the_text_goes_with_tools() {
     let model = Model::new("hermes", &["<tool_call>", "</tool_call>"], CONTROL);
     let answer = Constraint::JsonSchema {
