@@ -162,6 +162,7 @@ fn lower(constraint: &Constraint) -> Result<TopLevelGrammar, TextError> {
             TopLevelGrammar::from_lark(gbnf::to_lark(grammar)?)
         }
         Constraint::Framed { frame, answer } => {
+            check(frame.len(), MAX_GRAMMAR_BYTES)?;
             let mut whole = TopLevelGrammar::from_lark(frame.clone());
             for mut inner in lower(answer)?.grammars {
                 inner.name = Some("answer".to_owned());

@@ -8,6 +8,16 @@ use crate::test_vocab::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, bp
 
 const END: u32 = 0;
 
+#[test]
+fn a_frame_is_a_grammar_of_limited_size_too() {
+    let framed = |comment: usize| Constraint::Framed {
+        frame: format!("// {}\nstart: @answer\n", "x".repeat(comment)),
+        answer: Box::new(Constraint::JsonObject),
+    };
+    accepts(&framed(10), &["{}"]);
+    assert!(complaint_about(&framed(MAX_GRAMMAR_BYTES)).contains("larger than 131072 bytes"));
+}
+
 /// Words beside the bytes, so that tokens reach over the parts of a grammar.
 fn words() -> Arc<Tokenizer> {
     Arc::new(bpe(
