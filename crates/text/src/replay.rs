@@ -5,7 +5,7 @@
 //! rendered prompt repeats that answer, [`replay`] puts the original in its place.
 //!
 //! Where an answer begins in a prompt is known from the prompt that it answered: behind the same control token and the same text (its
-//! header). No user's text can be taken for that, since none can become a control token. What stands there is read by the dialect's
+//! header, and the role that two control tokens may hold). No user's text can be taken for that, since none can become a control token. What stands there is read by the dialect's
 //! own parser, and only where it says the same as the turn, the turn takes its place: the whole answer, or, where the template has
 //! left the reasoning of earlier turns out, its calls alone. So a prompt is never changed in what it says.
 
@@ -30,10 +30,29 @@ pub struct Turn {
 /// Where an answer begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// Who speaks, where that is the word between the last two control tokens: in `<|start_header_id|>assistant<|end_header_id|>` it alone
+    /// tells an answer from a user's message.
+    pub(crate) role: Option<String>,
     /// The last control token that is not the answer's own.
     pub(crate) token: u32,
     /// The text that follows it.
     pub(crate) text: String,
+}
+
+impl Header {
+    /// Whether an answer may stand behind this control token, given what stands before that.
+    fn may_be_at(&self, token: u32, before: Option<&Piece<'_>>) -> bool {
+        let roles = (self.role.as_deref(), role(before));
+        token == self.token && !matches!(roles, (Some(own), Some(other)) if own != other)
+    }
+}
+
+/// The role that the text before a control token names, if it is one word.
+pub(crate) fn role<'p>(before: Option<&Piece<'p>>) -> Option<&'p str> {
+    match before {
+        Some(Piece::Text(text)) if !text.contains(char::is_whitespace) => Some(text),
+        _ => None,
+    }
 }
 
 /// What an answer consists of, less the whitespace around it.
@@ -125,7 +144,13 @@ impl Turn {
             .iter()
             .map(|(name, arguments)| name.len() + arguments.len())
             .sum();
-        2 * (reasoning.len() + text.len() + calls) + 256 * (1 + self.ids.len())
+        let exact: usize = self
+            .exact
+            .pieces()
+            .map(|(Piece::Text(text) | Piece::Control { text, .. })| text.len() + 32)
+            .sum();
+        let said = reasoning.len() + text.len() + calls;
+        self.header.text.len() + exact + said + 256 * (1 + self.ids.len())
     }
 
     /// Whether a client's message is this answer: the same calls and, if it has any, the same text and reasoning.
@@ -165,19 +190,22 @@ pub fn replay(
         let Piece::Control { id, .. } = pieces[at - 1] else {
             continue;
         };
-        let Some(first) = waiting.iter().find(|turn| turn.header.token == id) else {
+        let before = pieces[..at - 1].last();
+        let mut fitting = waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, turn)| turn.header.may_be_at(id, before))
+            .peekable();
+        let Some(header) = fitting.peek().map(|(_, first)| &first.header.text) else {
             continue;
         };
-        let header = &first.header.text;
         let Some(span) = Span::after(header, &pieces[at..], opening, tokenizer) else {
             continue;
         };
-        let found = waiting.iter().position(|turn| {
-            turn.header == first.header && span.replacement(turn, opening).is_some()
-        });
-        if let Some(found) = found
-            && let Some(replacement) = span.replacement(&waiting[found], opening)
-        {
+        let found = fitting
+            .filter(|(_, turn)| turn.header.text == *header)
+            .find_map(|(found, turn)| Some((found, span.replacement(turn, opening)?)));
+        if let Some((found, replacement)) = found {
             replayed.push_text(header);
             replacement
                 .pieces()

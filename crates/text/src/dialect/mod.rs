@@ -36,7 +36,7 @@ use marks::{Mark, Marks, is_code};
 pub use parser::Parser;
 
 use crate::prompt::Piece;
-use crate::replay::Header;
+use crate::replay::{Header, role};
 use crate::tokenizer::{Encoder, Fragment, Special, SpecialTokens, TokenKind};
 use crate::{Part, Prompt, Tokenizer};
 
@@ -247,6 +247,7 @@ impl Dialect {
     /// marker with which its answers begin.
     fn end_of(&self, prompt: &Prompt) -> End {
         let mut end = End::default();
+        let mut before = None;
         for piece in prompt.pieces() {
             match piece {
                 Piece::Text(text) => end.coded.extend_from_slice(text.as_bytes()),
@@ -254,10 +255,12 @@ impl Dialect {
                     Some(code) if !self.is_header(&[code]) => end.coded.push(code),
                     _ => {
                         end.token = Some(id);
+                        end.role = role(before.as_ref()).map(str::to_owned);
                         end.coded.clear();
                     }
                 },
             }
+            before = Some(piece);
         }
         if end.token.is_none()
             && let Some(header) = self.syntax.header
@@ -343,7 +346,9 @@ pub(crate) fn rest_of(prompt: &Prompt, range: std::ops::Range<usize>, dialect: &
 struct End {
     /// The last control token before it.
     token: Option<u32>,
-    /// What follows that, control tokens of the dialect coded.
+    /// The word before that, see [`Header::role`].
+    role: Option<String>,
+    /// What follows it, control tokens of the dialect coded.
     coded: Vec<u8>,
 }
 
@@ -386,7 +391,7 @@ impl Opening {
 
     /// The place at which the answer stands in a prompt, and what the prompt has said of it.
     pub(crate) fn answered(&self) -> Option<(Header, Prompt)> {
-        let End { token, coded } = &*self.end;
+        let End { token, role, coded } = &*self.end;
         let marks = &self.dialect.marks;
         let begins = |at: &usize| {
             let thinks = self.dialect.syntax.thinks.iter();
@@ -395,6 +400,7 @@ impl Opening {
         };
         let at = (0..coded.len()).find(begins).unwrap_or(coded.len());
         let header = Header {
+            role: role.clone(),
             token: (*token)?,
             text: String::from_utf8(coded[..at].to_vec()).ok()?,
         };
