@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Flow, Tools};
-use super::json::{JsonValue, Step};
+use super::json::{JsonValue, Step, begin_object};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
 
@@ -90,16 +90,22 @@ enum State {
 
 impl Calls {
     fn begin(&mut self, name: &[u8], out: &mut Out) -> Flow {
-        let name = String::from_utf8_lossy(name.trim_ascii()).into_owned();
-        if name.is_empty() {
+        let Some(value) = begin_object(name, out) else {
             return stray(out);
-        }
-        out.call(&name);
-        out.arguments(b"{");
-        let mut value = JsonValue::default();
-        value.push(b'{');
+        };
         self.state = State::Arguments(value);
         Flow::Goes
+    }
+
+    /// The call's name, where it is known and the arguments have not begun.
+    fn name(&self) -> Option<String> {
+        let name = match &self.state {
+            State::Separated { head, line } if line.trim_ascii().is_empty() => head,
+            State::Fence { name, .. } => name,
+            _ => return None,
+        };
+        let name = String::from_utf8_lossy(name.trim_ascii());
+        (!matches!(&name[..], "" | "function")).then(|| name.into_owned())
     }
 
     fn byte(&mut self, byte: u8, out: &mut Out) -> Flow {
@@ -156,6 +162,14 @@ impl Calls {
     }
 
     fn mark(&mut self, mark: Mark, found: Found, raw: &[u8], out: &mut Out) -> Flow {
+        if mark == CALL_END
+            && let Some(name) = self.name()
+        {
+            out.call(&name);
+            out.arguments(b"{}");
+            self.state = State::Outside;
+            return Flow::Goes;
+        }
         match (mark, &mut self.state) {
             (SEPARATOR, State::Head(head)) => {
                 let head = std::mem::take(head);
@@ -215,6 +229,9 @@ impl Block for Calls {
     }
 
     fn end(&mut self, out: &mut Out) -> Flow {
+        if let Some(name) = self.name() {
+            out.call(&name);
+        }
         match stray(out) {
             Flow::Ended => Flow::Ends,
             flow => flow,

@@ -94,6 +94,13 @@ impl Header {
         (!name.is_empty()).then(|| name.to_owned())
     }
 
+    /// Whether something follows the recipient, so that no more of it can.
+    fn has_whole_recipient(&self) -> bool {
+        let text = String::from_utf8_lossy(&self.text);
+        let after = text.split_once("to=").map(|(_, after)| after);
+        after.is_some_and(|after| after.contains(char::is_whitespace))
+    }
+
     fn is_analysis(&self) -> bool {
         self.channel
             .and_then(|at| self.text.get(at..))
@@ -215,7 +222,14 @@ impl Block for Messages {
     }
 
     fn end(&mut self, out: &mut Out) -> Flow {
-        self.end_message(out);
+        match &self.state {
+            State::Header(header)
+                if self.calls && header.marked && header.has_whole_recipient() =>
+            {
+                header.recipient().iter().for_each(|name| out.call(name));
+            }
+            _ => self.end_message(out),
+        }
         Flow::Ends
     }
 }

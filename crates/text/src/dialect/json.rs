@@ -271,6 +271,20 @@ impl JsonCall {
         self.begun
     }
 
+    /// Passes the call on that ends here, before its arguments have begun, if its name is known.
+    fn begin_cut(&mut self, rules: &Rules, out: &mut Out) -> bool {
+        // An object without marker may be anything until it comes to its arguments.
+        let has_come = self.role == Role::Arguments && !matches!(self.place, Place::Key);
+        if rules.known_only && !has_come || !self.begin(rules, out) {
+            return false;
+        }
+        if let Some(held) = self.held.take() {
+            self.argued = true;
+            out.arguments(&said_so_far(held));
+        }
+        true
+    }
+
     /// Passes on arguments that were held.
     fn pass_held(&mut self, out: &mut Out) {
         let Some(held) = self.held.take() else {
@@ -306,6 +320,35 @@ impl JsonCall {
             }
         }
     }
+}
+
+/// What a string says that has no end yet; other values as they are.
+fn said_so_far(mut value: Vec<u8>) -> Vec<u8> {
+    if value.first() != Some(&b'"') {
+        return value;
+    }
+    // A character may take two escapes, of which the last is not whole.
+    for _ in 0.."\\uD83D\\uDE42".len() {
+        value.push(b'"');
+        if let Ok(text) = serde_json::from_slice::<String>(&value) {
+            return text.into_bytes();
+        }
+        value.truncate(value.len().saturating_sub(2));
+    }
+    value
+}
+
+/// Begins a call whose arguments begin with a brace; `None` where it has no name.
+pub(super) fn begin_object(name: &[u8], out: &mut Out) -> Option<JsonValue> {
+    let name = String::from_utf8_lossy(name.trim_ascii()).into_owned();
+    if name.is_empty() {
+        return None;
+    }
+    out.call(&name);
+    out.arguments(b"{");
+    let mut value = JsonValue::default();
+    value.push(b'{');
+    Some(value)
 }
 
 /// How a block of JSON calls is written.
@@ -427,10 +470,11 @@ impl JsonCalls {
             return Flow::Goes;
         }
         if let State::Inside(call) = &mut self.state {
-            if !call.begun {
+            if !call.begun && !call.begin_cut(&self.rules, out) {
                 self.begun = true;
                 return self.reject();
             }
+            self.some = true;
             call.finish(out);
             self.state = State::After;
         }
@@ -482,9 +526,12 @@ impl Block for JsonCalls {
 
     fn end(&mut self, out: &mut Out) -> Flow {
         match &mut self.state {
-            State::Inside(call) if call.begun => {
-                call.finish(out);
-                Flow::Ends
+            State::Inside(call) => {
+                if call.begun || call.begin_cut(&self.rules, out) {
+                    Flow::Ends
+                } else {
+                    self.reject()
+                }
             }
             State::After => Flow::Ends,
             State::Before if self.some => Flow::Ends,
@@ -493,7 +540,6 @@ impl Block for JsonCalls {
                 self.begun = true;
                 self.reject()
             }
-            State::Inside(_) => self.reject(),
         }
     }
 }

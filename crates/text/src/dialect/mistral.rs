@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Flow, Tools};
-use super::json::{JsonCalls, JsonValue, Rules, Step};
+use super::json::{JsonCalls, JsonValue, Rules, Step, begin_object};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
 
@@ -65,8 +65,8 @@ struct Call {
 enum State {
     List(JsonCalls),
     Name(Vec<u8>),
-    /// In the id that the model gives the call.
-    Id(Vec<u8>),
+    /// After the name: in the id that the model gives the call, or before its arguments.
+    Named(Vec<u8>),
     Arguments(JsonValue),
     After,
 }
@@ -105,9 +105,9 @@ impl Call {
                     }
                 }
             }
-            State::Id(_) if byte == b'{' => self.begin(out),
-            State::Id(_) if out.head_len() > 2 * MAX_NAME => Flow::Rejects { is_text: true },
-            State::Id(_) => Flow::Goes,
+            State::Named(_) if byte == b'{' => self.begin(out),
+            State::Named(_) if out.head_len() > 2 * MAX_NAME => Flow::Rejects { is_text: true },
+            State::Named(_) => Flow::Goes,
             State::Arguments(value) => {
                 let step = value.push(byte);
                 out.arguments(&[byte]);
@@ -124,17 +124,12 @@ impl Call {
 
     /// The opening brace of the arguments.
     fn begin(&mut self, out: &mut Out) -> Flow {
-        let (State::Name(name) | State::Id(name)) = &self.state else {
+        let (State::Name(name) | State::Named(name)) = &self.state else {
             return Flow::Ended;
         };
-        let name = String::from_utf8_lossy(name.trim_ascii()).into_owned();
-        if name.is_empty() {
+        let Some(value) = begin_object(name, out) else {
             return Flow::Rejects { is_text: true };
-        }
-        out.call(&name);
-        out.arguments(b"{");
-        let mut value = JsonValue::default();
-        value.push(b'{');
+        };
         self.state = State::Arguments(value);
         Flow::Goes
     }
@@ -143,13 +138,18 @@ impl Call {
         match (mark, &mut self.state) {
             (CALLS, State::List(list)) => list.push(found, raw, out),
             (CALLS, State::Arguments(_) | State::After) => Flow::Ended,
-            (CALLS, State::Name(name)) if name.trim_ascii().is_empty() => Flow::Goes,
-            (CALL_ID, State::Name(name)) => {
-                self.state = State::Id(std::mem::take(name));
+            (_, State::Name(name)) if name.trim_ascii().is_empty() => Flow::Goes,
+            (ARGUMENTS | CALL_ID, State::Name(name)) => {
+                self.state = State::Named(std::mem::take(name));
                 Flow::Goes
             }
-            (ARGUMENTS, State::Name(_) | State::Id(_)) => Flow::Goes,
-            (_, State::Name(_) | State::Id(_)) => Flow::Rejects { is_text: false },
+            (ARGUMENTS | CALL_ID, State::Named(_)) => Flow::Goes,
+            (_, State::Name(_)) => Flow::Rejects { is_text: false },
+            (CALLS, State::Named(name)) => {
+                out.call(&String::from_utf8_lossy(name.trim_ascii()));
+                out.arguments(b"{}");
+                Flow::Ended
+            }
             _ => Flow::Ended,
         }
     }
@@ -188,7 +188,11 @@ impl Block for Call {
         match &mut self.state {
             State::List(list) => list.end(out),
             State::Arguments(_) | State::After => Flow::Ends,
-            State::Name(_) | State::Id(_) => Flow::Rejects { is_text: false },
+            State::Named(name) => {
+                out.call(&String::from_utf8_lossy(name.trim_ascii()));
+                Flow::Ends
+            }
+            State::Name(_) => Flow::Rejects { is_text: false },
         }
     }
 }

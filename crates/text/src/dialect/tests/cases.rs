@@ -207,6 +207,90 @@ fn malformed_json_calls() {
 }
 
 #[test]
+fn a_call_cut_after_its_name_is_a_call() {
+    for cut in ["", ",", ", \"arguments\"", ", \"arguments\": "] {
+        let call = format!("{{\"name\": \"read\"{cut}");
+        check("hermes", &format!("a\n<tool_call>{call}"), "t(a) c(read)");
+        check("llama3", &format!("<|python_tag|>{call}"), "c(read)");
+        check("mistral", &format!("[TOOL_CALLS][{call}"), "c(read)");
+        check(
+            "qwen-coder",
+            &format!("<tool_call>{CALL}\n{call}"),
+            &format!("{READ} c(read)"),
+        );
+        check(
+            "hermes",
+            &format!("<tool_call>{call}</tool_call> b"),
+            "c(read) a({}) t(b)",
+        );
+    }
+    check(
+        "hermes",
+        "<tool_call>{\"name\": \"rea",
+        "t({\"name\": \"rea)",
+    );
+    // What the string of the arguments says.
+    for (cut, said) in [
+        ("{\\\"path\\\": \\\"a", r#"{"path": "a"#),
+        ("{\\\"\\", r#"{""#),
+        ("é\\ud83d\\ude", "é"),
+    ] {
+        let answer = format!("<tool_call>{{\"name\": \"read\", \"arguments\": \"{cut}");
+        check("hermes", &answer, &format!("c(read) a({said})"));
+    }
+}
+
+#[test]
+fn a_call_cut_after_its_name_is_a_call_in_every_form() {
+    // Without a marker it is one when it comes to the arguments.
+    check("llama3", "{\"name\": \"read\", \"parameters\":", "c(read)");
+    check(
+        "llama3",
+        "{\"name\": \"read\", \"para",
+        "t({\"name\": \"read\", \"para)",
+    );
+    check(
+        "llama3",
+        "{\"name\": \"other\", \"parameters\":",
+        "t({\"name\": \"other\", \"parameters\":)",
+    );
+    check(
+        "gemma",
+        "```json\n{\"name\": \"read\", \"parameters\": ",
+        "c(read)",
+    );
+    check("mistral", "[TOOL_CALLS]read[ARGS]", "c(read)");
+    check("mistral", "[TOOL_CALLS]read[CALL_ID]x1", "c(read)");
+    check(
+        "mistral",
+        "[TOOL_CALLS]now[ARGS][TOOL_CALLS]read[ARGS]",
+        "c(now) a({}) c(read)",
+    );
+    let begin = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
+    check("deepseek", &format!("{begin}read<｜tool▁sep｜>"), "c(read)");
+    check(
+        "deepseek",
+        &format!("{begin}now<｜tool▁sep｜><｜tool▁call▁end｜>"),
+        "c(now) a({})",
+    );
+    check(
+        "deepseek",
+        &format!("{begin}function<｜tool▁sep｜>read\n```js"),
+        "c(read)",
+    );
+    check(
+        "deepseek",
+        &format!("{begin}function<｜tool▁sep｜>re"),
+        "t(functionre)",
+    );
+    check("gemma4", "<|tool_call>call:read{", "c(read) a({)");
+    check("qwen-coder", "<tool_call><function=read>", "c(read)");
+    let header = "<|channel|>commentary to=functions.read";
+    check("harmony", &format!("{header} <|constrain|>json"), "c(read)");
+    check("harmony", header, "");
+}
+
+#[test]
 fn nested_repeated_and_orphan_tags() {
     let nested = format!("<tool_call><tool_call>{CALL}</tool_call></tool_call>b");
     check("hermes", &nested, &format!("{READ} t(b)"));
