@@ -61,6 +61,7 @@ impl Place {
             identity: model.kv_identity(),
             block_tokens: layout.block_tokens,
             block_bytes: usize::try_from(layout.block_bytes).context("a block is too large")?,
+            state_bytes: usize::try_from(layout.state_bytes).context("a state is too large")?,
             budget_bytes: self.budget_bytes,
             secret: self.key.as_ref().map(Secret::new),
         };

@@ -101,6 +101,7 @@ fn compare(label: &str, runs: &Runs, file: &GgufFile, config: CpuConfig) {
         batch_tokens: CHUNK as u32,
         logit_rows: CHUNK as u32,
         state_rows: 0,
+        running_states: 0,
     };
     model.reserve(limits).expect("memory");
     let (mut ordered, mut wrong, mut divergences) = (0, 0, Vec::new());

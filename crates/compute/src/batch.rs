@@ -18,6 +18,8 @@ pub struct Batch {
     pub sequences: Vec<BatchSequence>,
     /// The block tables of all sequences, one after the other.
     pub block_tables: Vec<u32>,
+    /// The slot of each sequence's running state; empty for a model that has none.
+    pub states: Vec<u32>,
     /// Rows whose logits are wanted, ascending.
     pub logit_rows: Vec<u32>,
     /// Rows whose final hidden states are wanted, ascending.
@@ -69,6 +71,7 @@ impl Batch {
         self.slots.clear();
         self.sequences.clear();
         self.block_tables.clear();
+        self.states.clear();
         self.logit_rows.clear();
         self.state_rows.clear();
     }

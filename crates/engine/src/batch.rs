@@ -28,6 +28,7 @@ pub(crate) fn flatten(
             block_tokens,
             RowLogits::Last,
         );
+        batch.states.extend(scheduler.running_state(id));
         sampled.push(id);
     }
     for part in &step.prefill {
@@ -43,6 +44,7 @@ pub(crate) fn flatten(
             (_, false) => RowLogits::None,
         };
         batch.push_sequence(&tokens[range], part.start, table, block_tokens, logits);
+        batch.states.extend(scheduler.running_state(part.id));
         if part.last {
             sampled.push(part.id);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use andante_model::{ModelInfo, Pooling};
+use andante_model::{KvLayout, ModelInfo, Pooling};
 use andante_sched::{Config, Mode, Profile, TenantId};
 
 use crate::error::EngineError;
@@ -150,8 +150,9 @@ impl EngineConfig {
     pub(crate) fn scheduler(
         &self,
         info: &ModelInfo,
-        block_tokens: u32,
+        layout: KvLayout,
     ) -> Result<Config, EngineError> {
+        let block_tokens = layout.block_tokens;
         let blocks = |tokens: u32| u64::from(tokens.div_ceil(block_tokens));
         let blocks = u64::from(self.sessions) * blocks(self.context_of(info.context))
             + blocks(self.cache_tokens);
@@ -192,6 +193,12 @@ impl EngineConfig {
         }
         if let Some(tokens) = self.mixed_prefill_tokens {
             config.q_max_contended = tokens;
+        }
+        if layout.state_bytes > 0 {
+            // So far apart that those of a sequence take what its blocks take, and a few more for those that come and go.
+            let blocks = layout.state_bytes.div_ceil(layout.block_bytes.max(1));
+            config.checkpoint_blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+            config.checkpoints = config.blocks / config.checkpoint_blocks + 2 * config.slots + 2;
         }
         Ok(config)
     }

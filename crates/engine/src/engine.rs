@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use andante_model::{Batch, Limits, Model, ModelError, Pooling};
-use andante_sched::{Config, IoCost, IoKind, Outcome, Plan, Scheduler, SeqId, Step, micros};
+use andante_sched::{
+    Config, IoCost, IoKind, Outcome, Plan, Scheduler, SeqId, StateCopy, Step, micros,
+};
 
 use crate::batch;
 use crate::clock::{Clock, SystemClock};
@@ -45,8 +47,6 @@ pub struct Engine {
     model: Box<dyn Model>,
     scheduler: Scheduler,
     recording: Option<Recording>,
-    /// Any block boundary is a reusable prefix.
-    reusable: bool,
     /// The model's end-of-generation tokens.
     ends: Vec<u32>,
     /// The thread that follows constraints, from the first of them on.
@@ -116,7 +116,7 @@ impl Engine {
         config.check()?;
         let info = model.info().clone();
         let layout = model.kv_layout();
-        let scheduler = Scheduler::new(config.scheduler(&info, layout.block_tokens)?);
+        let scheduler = Scheduler::new(config.scheduler(&info, layout)?);
         model.reserve(Limits {
             blocks: scheduler.config().blocks,
             batch_tokens: scheduler.config().slots + scheduler.config().q_max,
@@ -124,6 +124,10 @@ impl Engine {
             state_rows: match config.pooling_of(&info) {
                 Pooling::Last => scheduler.config().slots,
                 Pooling::Mean => scheduler.config().slots + scheduler.config().q_max,
+            },
+            running_states: match scheduler.config().checkpoints {
+                0 => 0,
+                checkpoints => scheduler.config().slots + checkpoints,
             },
         })?;
         let vocab = u32::try_from(info.vocab).expect("token ids are u32");
@@ -137,7 +141,6 @@ impl Engine {
             model,
             recording: None,
             scheduler,
-            reusable: layout.state_bytes == 0,
             ends,
             masks: None,
             store: None,
@@ -286,6 +289,10 @@ impl Engine {
 
     /// Moves the planned KV, then hands the planned rows to the model.
     fn launch(&mut self) -> Result<(), ModelError> {
+        let step = self.scheduler.in_flight().expect("a step has been planned");
+        for &StateCopy { from, to } in &step.states.restore {
+            self.model.copy_state(from, to);
+        }
         self.run_io();
         let step = self.scheduler.in_flight().expect("a step has been planned");
         let pooling = |id| self.generations.get(&id)?.pooling();
@@ -340,6 +347,10 @@ impl Engine {
     /// Turns logits into tokens, tells the scheduler, tells the clients.
     fn collect(&mut self) -> Result<(), ModelError> {
         self.sample()?;
+        let step = self.scheduler.in_flight().expect("a step is in flight");
+        for &StateCopy { from, to } in &step.states.keep {
+            self.model.copy_state(from, to);
+        }
         let now_us = self.shared.clock.now_us();
         let record = &mut self.launched.record;
         record.actual_us = now_us.saturating_sub(record.started_us);

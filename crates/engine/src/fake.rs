@@ -4,8 +4,11 @@
 //! its block table, so a wrong slot, a wrong table, a block given away too early or copied to where it does not belong shows
 //! as wrong tokens or in an assertion. What follows is a hash of all those tokens, or a scripted answer. Nothing depends on
 //! the neighbours of a row or on how a prompt was cut.
+//!
+//! One with a [window](FakeModel::window) has running state: the last tokens that it has seen, in no block, which what follows
+//! depends on too. A state that is lacking, of another sequence or of another place gives wrong tokens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,6 +36,9 @@ pub struct FakeModel {
     block_tokens: u32,
     batch_tokens: usize,
     kv: Memory,
+    /// Tokens of a state; 0: it has none.
+    window: usize,
+    states_kept: Vec<WindowState>,
     scripts: Vec<(Vec<u32>, Vec<u32>)>,
     author: Author,
     poison: Option<u32>,
@@ -75,6 +81,8 @@ impl FakeModel {
             block_tokens: 16,
             batch_tokens: 0,
             kv: Memory::default(),
+            window: 0,
+            states_kept: Vec::new(),
             scripts: Vec::new(),
             author: Box::new(|_| None),
             poison: None,
@@ -89,6 +97,13 @@ impl FakeModel {
     #[must_use]
     pub fn block_tokens(mut self, tokens: u32) -> Self {
         self.block_tokens = tokens;
+        self
+    }
+
+    /// Gives it running state: the last `tokens` tokens of each sequence.
+    #[must_use]
+    pub fn window(mut self, tokens: usize) -> Self {
+        self.window = tokens;
         self
     }
 
@@ -140,6 +155,8 @@ impl FakeModel {
         FakeStore {
             kv: self.kv.clone(),
             block_tokens: self.block_tokens,
+            state_bytes: self.state_bytes(),
+            states: BTreeMap::new(),
             clock,
             unit_us,
             block_us,
@@ -162,9 +179,19 @@ impl FakeModel {
     /// temperature 0.
     #[must_use]
     pub fn letters(prompt: &[u32], tokens: usize) -> Vec<u32> {
+        Self::letters_in_window(prompt, tokens, 0)
+    }
+
+    /// As [`letters`](Self::letters), of a model with this [`window`](Self::window).
+    #[must_use]
+    pub fn letters_in_window(prompt: &[u32], tokens: usize, window: usize) -> Vec<u32> {
         let mut sequence = prompt.to_vec();
         for _ in 0..tokens {
-            sequence.push(letter(&sequence));
+            let mut state = WindowState::default();
+            for &token in &sequence {
+                state.push(token, window);
+            }
+            sequence.push(letter(hash(&sequence) ^ state.hash()));
         }
         sequence.split_off(prompt.len())
     }
@@ -177,7 +204,7 @@ impl FakeModel {
     }
 
     /// What `sequence` is most likely followed by.
-    fn following(&self, sequence: &[u32]) -> u32 {
+    fn following(&self, sequence: &[u32], state: u64) -> u32 {
         let scripted = |(prompt, answer): &(Vec<u32>, Vec<u32>)| {
             (0..answer.len())
                 .rev()
@@ -191,7 +218,7 @@ impl FakeModel {
         self.scripts
             .iter()
             .find_map(scripted)
-            .unwrap_or_else(|| letter(sequence))
+            .unwrap_or_else(|| letter(hash(sequence) ^ state))
     }
 
     fn write_kv(&mut self, batch: &Batch) {
@@ -216,6 +243,35 @@ impl FakeModel {
                 kv[slot] = Some(Slot::new(before, batch.tokens[row]));
             }
         }
+    }
+
+    fn state_bytes(&self) -> usize {
+        if self.window == 0 {
+            0
+        } else {
+            4 * (1 + self.window)
+        }
+    }
+
+    /// Moves the states of a batch on over its rows; gives the hash of each row's, 0 for a model without.
+    fn run_states(&mut self, batch: &Batch) -> Vec<u64> {
+        let mut hashes = vec![0; batch.len()];
+        if self.window == 0 {
+            assert!(batch.states.is_empty(), "it has no running state");
+            return hashes;
+        }
+        assert_eq!(batch.states.len(), batch.sequences.len());
+        for (sequence, &slot) in batch.sequences.iter().zip(&batch.states) {
+            let state = &mut self.states_kept[slot as usize];
+            for row in sequence.rows.start as usize..sequence.rows.end as usize {
+                if batch.positions[row] == 0 {
+                    *state = WindowState::default();
+                }
+                state.push(batch.tokens[row], self.window);
+                hashes[row] = state.hash();
+            }
+        }
+        hashes
     }
 
     /// The sequence that ends with `row`, as the KV memory has it.
@@ -254,12 +310,13 @@ impl Model for FakeModel {
         KvLayout {
             block_tokens: self.block_tokens,
             block_bytes: (self.block_tokens as usize * SLOT_BYTES) as u64,
-            state_bytes: 0,
+            state_bytes: self.state_bytes() as u64,
         }
     }
 
     fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
         *self.kv.lock() = vec![None; (limits.blocks * self.block_tokens) as usize];
+        self.states_kept = vec![WindowState::default(); limits.running_states as usize];
         self.batch_tokens = limits.batch_tokens as usize;
         self.logits
             .reserve(limits.logit_rows as usize * self.info.vocab);
@@ -281,11 +338,13 @@ impl Model for FakeModel {
             *left = fewer;
         }
         self.write_kv(batch);
+        let states = self.run_states(batch);
         self.logits.clear();
         for &row in &batch.logit_rows {
             let sequence = self.read_kv(batch, row);
             let authored = (self.author)(&sequence);
-            let best = authored.unwrap_or_else(|| self.following(&sequence));
+            let state = states[row as usize];
+            let best = authored.unwrap_or_else(|| self.following(&sequence, state));
             let (height, seed) = (authored.map_or(8.0, |_| CERTAIN), hash(&sequence));
             let poisoned = self.poison.is_some_and(|poison| sequence.contains(&poison));
             self.logits
@@ -337,9 +396,38 @@ impl Model for FakeModel {
         }
     }
 
+    fn copy_state(&mut self, from: u32, to: u32) {
+        self.states_kept[to as usize] = self.states_kept[from as usize].clone();
+    }
+
+    fn read_state(&self, slot: u32, out: &mut [u8]) {
+        assert_eq!(out.len(), self.state_bytes());
+        let WindowState { count, last } = &self.states_kept[slot as usize];
+        let words = last.iter().copied().chain(std::iter::repeat(0));
+        let words = std::iter::once(*count).chain(words);
+        for (out, word) in out.chunks_exact_mut(4).zip(words) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    fn write_state(&mut self, slot: u32, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.state_bytes());
+        let mut words = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&word| u32::from_le_bytes(word));
+        let count = words.next().expect("a state has a count");
+        self.states_kept[slot as usize] = WindowState {
+            count,
+            last: words.take(count as usize).collect(),
+        };
+    }
+
     fn kv_identity(&self) -> [u8; 32] {
         let mut identity = *b"fake model, tokens in a block:  ";
         identity[31] = self.block_tokens as u8;
+        identity[30] += self.window as u8;
         identity
     }
 }
@@ -350,6 +438,32 @@ struct Slot {
     token: u32,
     /// Of the sequence up to here.
     hash: u64,
+}
+
+/// The running state of one sequence: how many tokens it has seen, and the last of them, as many as the window holds.
+#[derive(Debug, Clone, Default)]
+struct WindowState {
+    count: u32,
+    last: VecDeque<u32>,
+}
+
+impl WindowState {
+    fn push(&mut self, token: u32, window: usize) {
+        if window > 0 {
+            self.count += 1;
+            self.last.push_back(token);
+            self.last.drain(..self.last.len().saturating_sub(window));
+        }
+    }
+
+    /// 0 of none at all.
+    fn hash(&self) -> u64 {
+        self.last
+            .iter()
+            .fold(u64::from(self.count), |hash, &token| {
+                mix(hash ^ u64::from(token))
+            })
+    }
 }
 
 /// A slot's token and hash as bytes.
@@ -389,6 +503,9 @@ pub struct FakeStore {
     fails_one_in: u32,
     late_one_in: u32,
     loads_stick: bool,
+    state_bytes: usize,
+    /// By salt and the tokens before it: the running state behind a block.
+    states: BTreeMap<(u64, Vec<u32>), Vec<u8>>,
     /// By salt and the tokens from the beginning of a sequence to the end of a block: what the block holds.
     blocks: BTreeMap<(u64, Vec<u32>), Vec<Slot>>,
     pending: Option<Pending>,
@@ -398,6 +515,8 @@ struct Pending {
     polls_left: u32,
     /// Blocks to fill with their content, at the end.
     fill: Vec<(u32, Vec<Slot>)>,
+    /// A running state to fill with its content, then.
+    fill_state: Option<(u32, Vec<u8>)>,
     done: u32,
 }
 
@@ -452,6 +571,7 @@ impl FakeStore {
         self.pending = Some(Pending {
             polls_left,
             fill,
+            fill_state: None,
             done,
         });
         done
@@ -461,14 +581,24 @@ impl FakeStore {
 impl Store for FakeStore {
     fn lookup(&mut self, salt: u64, prompt: &[u32]) -> u32 {
         let block = self.block_tokens as usize;
-        let known = (1..=prompt.len() / block).take_while(|k| {
-            let key = (salt, prompt[..k * block].to_vec());
-            self.blocks.contains_key(&key)
-        });
-        u32::try_from(known.count() * block).expect("a prompt fits the context")
+        let key = |k: usize| (salt, prompt[..k * block].to_vec());
+        let known = (1..=prompt.len() / block).take_while(|&k| self.blocks.contains_key(&key(k)));
+        let resumable = known
+            .filter(|&k| self.state_bytes == 0 || self.states.contains_key(&key(k)))
+            .last();
+        u32::try_from(resumable.unwrap_or(0) * block).expect("a prompt fits the context")
     }
 
     fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        let block = self.block_tokens as usize;
+        let known = (1..=tokens.len() / block).take_while(|k| {
+            self.blocks
+                .contains_key(&(salt, tokens[..k * block].to_vec()))
+        });
+        u32::try_from(known.count() * block).expect("a sequence fits the context")
+    }
+
+    fn resumable(&mut self, salt: u64, tokens: &[u32]) -> u32 {
         self.lookup(salt, tokens)
     }
 
@@ -479,13 +609,21 @@ impl Store for FakeStore {
             (number, self.blocks[&key].clone())
         };
         let fill = span.blocks.iter().enumerate().map(content).collect();
-        self.begin(span.blocks.len(), fill, self.loads_stick);
+        let done = self.begin(span.blocks.len(), fill, self.loads_stick);
+        let pending = self.pending.as_mut().expect("just begun");
+        if let Some(&Some(state)) = span.states.last()
+            && done as usize == span.blocks.len()
+        {
+            let content = self.states[&(span.salt, span.tokens.to_vec())].clone();
+            pending.fill_state = Some((state, content));
+        }
         self.poll(model, usize::MAX)
     }
 
-    fn save(&mut self, spans: &[Span<'_>], _model: &dyn Model) -> Transfer {
+    fn save(&mut self, spans: &[Span<'_>], model: &dyn Model) -> Transfer {
         let block = self.block_tokens as usize;
         let mut copies = Vec::new();
+        let mut states = Vec::new();
         for span in spans {
             assert_eq!(
                 span.tokens.len(),
@@ -507,16 +645,25 @@ impl Store for FakeStore {
                     content.iter().copied().eq(expected),
                     "a block holds what names it"
                 );
-                copies.push(((span.salt, span.tokens[..end].to_vec()), content));
+                let key = (span.salt, span.tokens[..end].to_vec());
+                if let Some(&Some(state)) = span.states.get(k) {
+                    let mut content = vec![0; self.state_bytes];
+                    model.read_state(state, &mut content);
+                    states.push((copies.len(), key.clone(), content));
+                }
+                copies.push((key, content));
             }
         }
         let kept = self.begin(copies.len(), Vec::new(), false) as usize;
         self.blocks.extend(copies.into_iter().take(kept));
-        self.advance()
+        let kept = states.into_iter().filter(|(copy, ..)| *copy < kept);
+        self.states
+            .extend(kept.map(|(_, key, content)| (key, content)));
+        self.advance(None)
     }
 
-    fn poll(&mut self, _model: &mut dyn Model, _most_bytes: usize) -> Transfer {
-        self.advance()
+    fn poll(&mut self, model: &mut dyn Model, _most_bytes: usize) -> Transfer {
+        self.advance(Some(model))
     }
 
     fn abandon(&mut self) {
@@ -534,13 +681,16 @@ impl Store for FakeStore {
 }
 
 impl FakeStore {
-    fn advance(&mut self) -> Transfer {
+    fn advance(&mut self, model: Option<&mut dyn Model>) -> Transfer {
         let pending = self.pending.as_mut().expect("a transfer is pending");
         if pending.polls_left > 0 {
             pending.polls_left -= 1;
             return Transfer::Pending;
         }
         let pending = self.pending.take().expect("it was there");
+        if let (Some(model), Some((state, content))) = (model, &pending.fill_state) {
+            model.write_state(*state, content);
+        }
         let mut kv = self.kv.lock();
         for (number, content) in pending.fill {
             let slots = &mut kv[block_slots(number, self.block_tokens)];
@@ -573,10 +723,10 @@ fn slot(table: &[u32], position: u32, block_tokens: u32) -> usize {
     (table[(position / block_tokens) as usize] * block_tokens + position % block_tokens) as usize
 }
 
-fn letter(sequence: &[u32]) -> u32 {
+fn letter(hash: u64) -> u32 {
     let letters = u64::from(LETTERS.end - LETTERS.start);
     // Less than 26.
-    LETTERS.start + (hash(sequence) % letters) as u32
+    LETTERS.start + (hash % letters) as u32
 }
 
 fn hash(sequence: &[u32]) -> u64 {

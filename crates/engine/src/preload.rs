@@ -41,15 +41,16 @@ impl Preload {
         self.loading = None;
         let block_tokens = scheduler.config().block_tokens;
         while let Some((salt, tokens)) = self.waiting.pop_front() {
-            let stored = store.holds(salt, &tokens);
+            let stored = store.resumable(salt, &tokens);
             let free = scheduler.stats().blocks.free;
             if stored == 0 || stored / block_tokens >= free {
                 continue;
             }
-            // What is behind the last whole block too, if nothing is missing before it. One token more, as of a prompt whose last
+            // What is behind the last whole block too, if nothing is missing before it and others can go on from there. One token more, as of a prompt whose last
             // token is always computed; here it never is.
             let mut prompt = tokens;
-            if prompt.len() >= (stored + block_tokens) as usize {
+            let stateful = scheduler.config().checkpoints > 0;
+            if stateful || prompt.len() >= (stored + block_tokens) as usize {
                 prompt.truncate(stored as usize);
             }
             prompt.push(0);

@@ -36,12 +36,18 @@ pub use upkeep::{prune, verify};
 ///
 /// All calls come from the engine thread, between forward passes; `model` is always the same.
 pub trait Store: Send {
-    /// How many of the first tokens of `prompt` it can load, whole blocks from the beginning. Answered from memory: the
+    /// How many of the first tokens of `prompt` it can load, whole blocks from the beginning, with the running state behind them where
+    /// the model has one. Answered from memory: the
     /// engine asks for every request, between two steps.
     fn lookup(&mut self, salt: u64, prompt: &[u32]) -> u32;
 
     /// How many of the first tokens of a sequence need not be saved: it has their blocks, or is about to.
     fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32;
+
+    /// How many of the first tokens of a sequence [`lookup`](Self::lookup) would say, when nobody waits for them yet.
+    fn resumable(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        self.holds(salt, tokens)
+    }
 
     /// Starts to fill blocks of the model's memory.
     fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer;
@@ -79,6 +85,9 @@ pub struct Span<'a> {
     pub first_block: u32,
     /// Blocks of the model's memory.
     pub blocks: &'a [u32],
+    /// For each of them the checkpoint of running state behind it that goes with it, if any does. Of a load, only the last block has
+    /// one, and has come only when that has. Empty for a model without running state.
+    pub states: &'a [Option<u32>],
 }
 
 /// How far a load or a save has come.
@@ -146,8 +155,8 @@ impl Stores {
         self.store.lookup(salt, prompt)
     }
 
-    pub(crate) fn holds(&mut self, salt: u64, tokens: &[u32]) -> u32 {
-        self.store.holds(salt, tokens)
+    pub(crate) fn resumable(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        self.store.resumable(salt, tokens)
     }
 
     pub(crate) fn flush(&mut self, most: Duration) {
@@ -191,7 +200,14 @@ impl Stores {
                 let table = scheduler
                     .block_table(*id)
                     .expect("a planned sequence has blocks");
+                let state = scheduler.in_flight().and_then(|step| step.states.load);
+                let mut states = Vec::new();
+                if state.is_some() {
+                    states.resize(end - first, None);
+                    states[end - first - 1] = state;
+                }
                 let span = Span {
+                    states: &states,
                     salt: scheduler.salt(*id).expect("a planned sequence lives"),
                     tokens: &tokens[..end * scheduler.config().block_tokens as usize],
                     first_block: *start_block,
@@ -286,6 +302,7 @@ struct Run {
     salt: u64,
     tokens: Vec<u32>,
     blocks: Vec<u32>,
+    states: Vec<Option<u32>>,
     block_tokens: usize,
 }
 
@@ -318,8 +335,15 @@ impl Runs {
                     salt,
                     tokens,
                     blocks: table.split_off(held),
+                    states: Vec::new(),
                     block_tokens,
                 });
+            }
+        }
+        if scheduler.config().checkpoints > 0 {
+            for run in &mut runs {
+                let states = run.blocks.iter().map(|&block| scheduler.block_state(block));
+                run.states = states.collect();
             }
         }
         Self(runs)
@@ -338,6 +362,7 @@ impl Run {
             tokens: &self.tokens,
             first_block: u32::try_from(first).expect("a sequence fits the blocks"),
             blocks: &self.blocks,
+            states: &self.states,
         }
     }
 }

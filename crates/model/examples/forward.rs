@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         batch_tokens: prompt,
         logit_rows: 1,
         state_rows: 0,
+        running_states: 0,
     })?;
     println!("{} on {}", path, model.info().backend);
     println!("load      {:8.3} s", started.elapsed().as_secs_f64());

@@ -59,6 +59,32 @@ pub trait Model: Send {
     /// As `read_block`.
     fn write_block(&mut self, block: u32, bytes: &[u8]);
 
+    /// Makes the running state in slot `to` a copy of that in slot `from`. A batch names the slot of each of its sequences; a sequence
+    /// whose first row is at position 0 begins with an empty state, any other with the one that its slot holds. Called between forward
+    /// passes, of a model with `state_bytes` alone, as the next two.
+    ///
+    /// # Panics
+    /// Before `reserve`, for a slot beyond the reserved ones, or when the model has no running state.
+    fn copy_state(&mut self, _from: u32, _to: u32) {
+        panic!("{NO_STATE}");
+    }
+
+    /// Copies a running state into `out`: `kv_layout().state_bytes` bytes, as [`read_block`](Self::read_block) does.
+    ///
+    /// # Panics
+    /// As `copy_state`, and when `out` has another length.
+    fn read_state(&self, _slot: u32, _out: &mut [u8]) {
+        panic!("{NO_STATE}");
+    }
+
+    /// Makes a running state what [`read_state`](Self::read_state) gave.
+    ///
+    /// # Panics
+    /// As `read_state`.
+    fn write_state(&mut self, _slot: u32, _bytes: &[u8]) {
+        panic!("{NO_STATE}");
+    }
+
     /// Names what decides a block's bytes beside the tokens before its end: the file, the backend's number format and
     /// arithmetic, the version of this program and its sources of arithmetic. Equal identities mean that blocks can be exchanged, bit for bit.
     ///
@@ -66,6 +92,8 @@ pub trait Model: Send {
     /// reading the file: models that differ elsewhere alone are not told apart.
     fn kv_identity(&self) -> [u8; 32];
 }
+
+const NO_STATE: &str = "only asked of a model with running state";
 
 /// Facts about a loaded model, for people and for the limits of requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,7 +149,8 @@ pub struct KvLayout {
     pub block_tokens: u32,
     /// Bytes of one block over all layers.
     pub block_bytes: u64,
-    /// Bytes of running state per sequence beside the blocks; 0 when any block boundary is a reusable prefix.
+    /// Bytes of running state per sequence beside the blocks: what a sequence needs to go on and its blocks do not hold. 0 when any
+    /// block boundary is a reusable prefix; else those alone are where a checkpoint of the state was kept.
     pub state_bytes: u64,
 }
 
@@ -136,6 +165,8 @@ pub struct Limits {
     pub logit_rows: u32,
     /// Rows of a batch whose hidden states are wanted.
     pub state_rows: u32,
+    /// Slots for the running states of sequences and their checkpoints; 0 for a model that has none.
+    pub running_states: u32,
 }
 
 /// Hidden states of one forward pass: `[rows, hidden]`, row-major.

@@ -10,6 +10,8 @@
 
 use std::collections::VecDeque;
 
+use crate::checkpoints::{Checkpoints, StateId};
+use crate::config::Config;
 use crate::prefix::{BlockId, NONE, PrefixIndex};
 
 #[derive(Debug, Clone)]
@@ -24,6 +26,8 @@ pub(crate) struct Blocks {
     index: PrefixIndex,
     /// What the store lacks; `None` without a store.
     unsaved: Option<Unsaved>,
+    /// Of running state; `None` for a model that has none.
+    pub(crate) checkpoints: Option<Checkpoints>,
 }
 
 /// Indexed blocks that the store lacks.
@@ -53,8 +57,11 @@ impl Unsaved {
 }
 
 impl Blocks {
-    pub(crate) fn new(blocks: u32, block_tokens: u32, save: bool) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
+        let (blocks, block_tokens) = (config.blocks, config.block_tokens);
+        let (save, checkpoints) = (config.save_blocks > 0, config.checkpoints);
         Self {
+            checkpoints: (checkpoints > 0).then(|| Checkpoints::new(config.slots, checkpoints)),
             unsaved: save.then(|| Unsaved {
                 queue: VecDeque::with_capacity(blocks as usize),
                 queued: vec![false; blocks as usize],
@@ -160,6 +167,29 @@ impl Blocks {
         Some(block)
     }
 
+    /// The checkpoint behind an indexed block that a store is to have with it.
+    pub(crate) fn lasting_state(&self, block: BlockId) -> Option<StateId> {
+        self.checkpoints.as_ref()?.lasting(block)
+    }
+
+    /// A sequence ends with what may be its last checkpoint: it stays, and the store is offered it.
+    pub(crate) fn settle(&mut self, block: BlockId) {
+        if self
+            .checkpoints
+            .as_mut()
+            .is_some_and(|kept| kept.settle(block))
+        {
+            self.offer_state(block);
+        }
+    }
+
+    /// The store is offered an indexed block again, for the checkpoint that it has now.
+    pub(crate) fn offer_state(&mut self, block: BlockId) {
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.push(block);
+        }
+    }
+
     /// The content of a published block came from the store.
     pub(crate) fn mark_saved(&mut self, block: BlockId) {
         if let Some(unsaved) = &mut self.unsaved {
@@ -225,6 +255,9 @@ impl Blocks {
         let block = self.tails.oldest().or_else(|| self.cached.oldest())?;
         self.list_of(block).remove(block);
         self.index.remove(block);
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.drop_of(block);
+        }
         Some(block)
     }
 }

@@ -72,6 +72,11 @@ pub struct Config {
     pub tenant_slots: u32,
     /// Weights of tenants, permille; the others weigh 1000.
     pub tenant_weights: BTreeMap<TenantId, u32>,
+    /// Checkpoints of running state that are kept at once: at least two more than `slots`, or 0 for a model without such state. They
+    /// are numbered after the residents' own states, which have the numbers of the slots.
+    pub checkpoints: u32,
+    /// A prompt and an answer have a checkpoint after every so many blocks, beside those at their ends.
+    pub checkpoint_blocks: u32,
     /// Most blocks in one save unit, for full blocks that the store lacks. 0: there is no store.
     pub save_blocks: u32,
     /// What a load unit costs.
@@ -106,6 +111,8 @@ impl Config {
             mode: Mode::Mix,
             tenant_slots: u32::MAX,
             tenant_weights: BTreeMap::new(),
+            checkpoints: 0,
+            checkpoint_blocks: 1,
             save_blocks: 0,
             load_cost: IoCost::default(),
             save_cost: IoCost::default(),

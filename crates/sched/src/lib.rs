@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod checkpoints;
 mod config;
 mod cost;
 mod estimate;
@@ -17,6 +18,7 @@ mod queue;
 mod residents;
 mod scheduler;
 mod sequence;
+mod stateful;
 mod stats;
 mod step;
 mod tenants;
@@ -28,5 +30,5 @@ pub use scheduler::Scheduler;
 pub use stats::{BlockStats, StallLimit, Stats, TenantStats, Violations};
 pub use step::{
     AddError, Admission, CompleteError, IoKind, IoUnit, Outcome, Plan, Prefill, Priority, SeqId,
-    Step, TenantId,
+    StateCopy, StateMoves, Step, TenantId,
 };

@@ -6,10 +6,10 @@
 //! items. Nothing is aligned.
 //!
 //! ```text
-//! file    "ANDSCHED", a version byte (3), the configuration, a check, then entries
+//! file    "ANDSCHED", a version byte (4), the configuration, a check, then entries
 //! config  slots blocks block_tokens max_queue t_stall_us stall_auto t_idle_us q_min q_max q_max_contended
 //!         row_granule efficiency_permille oldest_permille prefill_share_permille? wait_us mode
-//!         tenant_slots [tenant weight]* save_blocks load_cost save_cost cost fixed_cost
+//!         tenant_slots [tenant weight]* checkpoints checkpoint_blocks save_blocks load_cost save_cost cost fixed_cost
 //!         mode: 0 mix, 1 hand-off; load_cost, save_cost: unit block; cost: decode prefill mixed token attend context row
 //!         (2⁻²⁰ µs, signed)
 //! check   4 bytes, little-endian: 32-bit FNV-1a of all bytes before it
@@ -28,7 +28,8 @@
 //!   12  io_done   unit_no done_blocks elapsed_us
 //! time    µs since the time of the entry before that has one (the first: since 0), modulo 2⁶⁴
 //! outcome 0 prefilled, 1 sampling, 2 finish, 3 failed, 4 + t: token t
-//! step    step_no [id]* [id start tokens last]* io? predicted_us budget_us contended floor_limited
+//! step    step_no [id]* [id start tokens last]* io? states predicted_us budget_us contended floor_limited
+//! states  [from to]* load? [from to]*
 //! io      unit_no, 0 (load) id start_block blocks  or  1 (save) [block]*
 //! ```
 //!
@@ -50,7 +51,7 @@ use codec::{Fault, Input, Value, fnv1a};
 /// The first bytes of every log, before the version.
 pub const LOG_MAGIC: [u8; 8] = *b"ANDSCHED";
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// Most tokens of KV memory, and most tokens of live sequences, that a log may ask a replay to make room for: 2²⁸ tokens
 /// are a gibibyte of token ids.
@@ -459,8 +460,16 @@ fn check_config(config: &Config) -> Result<(), LogError> {
         return Err(LogError::Damaged { offset: 0 });
     }
     let tokens = u64::from(config.blocks) * u64::from(config.block_tokens);
-    if tokens > MAX_TOKENS || config.slots > MAX_SLOTS {
+    if tokens > MAX_TOKENS
+        || config.slots > MAX_SLOTS
+        || config.checkpoints > config.blocks.saturating_add(MAX_SLOTS)
+    {
         return Err(LogError::TooLarge { offset: 0 });
+    }
+    // Each resident may fill one in a step, and a load one more.
+    let states = config.checkpoints == 0 || config.checkpoints > config.slots + 1;
+    if !states || config.checkpoint_blocks == 0 {
+        return Err(LogError::Damaged { offset: 0 });
     }
     Ok(())
 }

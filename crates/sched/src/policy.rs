@@ -19,6 +19,8 @@ pub(crate) struct Candidate {
     pub(crate) start: u32,
     /// Tokens still to compute; of one that loads, when it has loaded.
     pub(crate) remaining: u32,
+    /// Most tokens of it in one range: the range must end where a checkpoint is due. `u32::MAX` where none is.
+    pub(crate) stretch: u32,
     /// Blocks to load before anything is computed.
     pub(crate) loadable: u32,
     /// Candidate that is computing its next block already: it waits for that one and lends it its rank. Its own index
@@ -448,7 +450,9 @@ impl Policy {
         let tokens = model.tokens_within(
             limit.room,
             start,
-            limit.tokens.min(candidate.remaining - had),
+            limit
+                .tokens
+                .min(candidate.remaining.min(candidate.stretch) - had),
         );
         if tokens == 0 {
             return;
@@ -476,7 +480,9 @@ impl Policy {
             .min(self.most_tokens(view, regime));
         Part {
             prompt,
-            tokens: tokens.min(view.prompts[prompt].remaining),
+            tokens: tokens
+                .min(view.prompts[prompt].remaining)
+                .min(view.prompts[prompt].stretch),
         }
     }
 

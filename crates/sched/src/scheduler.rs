@@ -17,7 +17,7 @@ use crate::queue::Queue;
 use crate::residents::{Residents, Slot};
 use crate::sequence::{Phase, Sequence};
 use crate::stats::{BlockStats, Counts, Stats, TenantStats};
-use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, SeqId, Step};
+use crate::step::{AddError, Admission, CompleteError, Outcome, Plan, SeqId, StateCopy, Step};
 use crate::tenants::Tenants;
 
 /// Decides what runs next.
@@ -53,6 +53,8 @@ pub struct Scheduler {
     keys: Vec<Option<u64>>,
     ended: Vec<SeqId>,
     warmed: Vec<Slot>,
+    /// States that residents go on from, to be copied with the next step.
+    restores: Vec<StateCopy>,
     counts: Counts,
     /// Writes down every call; most runs have none.
     pub(crate) log: Option<Box<Recorder>>,
@@ -63,11 +65,15 @@ const SLOW_DECODE_US: u64 = 25_000;
 
 impl Scheduler {
     /// # Panics
-    /// If there are no slots, no blocks or no tokens in a block.
+    /// If there are no slots, no blocks or no tokens in a block, or too few checkpoints for one step.
     pub fn new(config: Config) -> Self {
         assert!(
             config.slots > 0 && config.blocks > 0 && config.block_tokens > 0,
             "empty configuration"
+        );
+        assert!(
+            config.checkpoints == 0 || config.checkpoints > config.slots + 1,
+            "a step may fill a checkpoint for each of its sequences, and a load one more"
         );
         let slots = config.slots as usize;
         Self {
@@ -77,7 +83,7 @@ impl Scheduler {
             tenants: Tenants::new(&config),
             residents: Residents::new(config.slots),
             places: BTreeMap::new(),
-            blocks: Blocks::new(config.blocks, config.block_tokens, config.save_blocks > 0),
+            blocks: Blocks::new(&config),
             reserved: 0,
             arrivals: 0,
             step: Step {
@@ -95,6 +101,7 @@ impl Scheduler {
             keys: Vec::with_capacity(slots),
             ended: Vec::with_capacity(slots),
             warmed: Vec::with_capacity(slots),
+            restores: Vec::new(),
             counts: Counts::default(),
             log: None,
             config,
@@ -312,6 +319,17 @@ impl Scheduler {
         self.blocks.content(block)
     }
 
+    /// The running state of a resident sequence, if the model has such states.
+    pub fn running_state(&self, id: SeqId) -> Option<u32> {
+        self.blocks.checkpoints.as_ref()?;
+        *self.places.get(&id)?
+    }
+
+    /// The checkpoint of running state at the end of an indexed block, if there is one to be saved with it.
+    pub fn block_state(&self, block: u32) -> Option<u32> {
+        self.blocks.lasting_state(block)
+    }
+
     /// The salt of the sequences that an indexed block belongs to.
     pub fn block_salt(&self, block: u32) -> u64 {
         self.blocks.salt(block)
@@ -422,6 +440,9 @@ impl Scheduler {
             let cached = sequence.cached;
             sequence.adopt(&mut self.blocks, block_tokens);
             self.counts.cached_tokens += u64::from(sequence.cached - cached);
+            if let Some(from) = sequence.take_restore() {
+                self.restores.push(StateCopy { from, to: slot });
+            }
             let loadable = worth_loading(sequence, &self.estimate, block_tokens);
             let left = sequence.remaining() - u32::from(sequence.warm);
             if sequence.warm && loadable == 0 && (left == 0 || left >= block_tokens) {
@@ -436,12 +457,14 @@ impl Scheduler {
             let sequence = self.residents.get(slot);
             let first = self.prompts.iter().position(|p| flow(p) == sequence.flow);
             let (tenant, class) = self.tenants.rank(sequence.flow);
-            self.keys.push(sequence.next_key(block_tokens));
+            let stretch = sequence.stretch(&self.config);
+            self.keys.push(sequence.next_key(block_tokens, stretch));
             self.prompts.push(Candidate {
                 slot,
                 turn: (tenant, class, first.unwrap_or(index)),
                 start: sequence.computed,
                 remaining: left - loadable * block_tokens,
+                stretch: stretch.unwrap_or(u32::MAX),
                 loadable,
                 leader: index,
             });
@@ -556,6 +579,17 @@ impl Scheduler {
             .map(|sequence| &sequence.blocks[..])
             .collect();
         self.blocks.check(&tables);
+        if let Some(checkpoints) = &self.blocks.checkpoints {
+            let load = self.outstanding.is_some_and(|unit| unit.state.is_some());
+            let keeping = self.residents.count(|sequence| sequence.is_keeping());
+            let on_the_way = keeping as usize + usize::from(load);
+            checkpoints.check(self.config.checkpoints, on_the_way);
+            let indexed = |block| self.blocks.content(block).is_some();
+            assert!(
+                checkpoints.blocks().all(indexed),
+                "a checkpoint outlives its block"
+            );
+        }
         let needs = self
             .residents
             .iter()

@@ -2,6 +2,7 @@
 
 use crate::blocks::{Blocks, parent};
 use crate::prefix::{BlockId, chain_key, root_key};
+use crate::stateful::Running;
 use crate::step::{Admission, SeqId};
 use crate::tenants::Flow;
 
@@ -40,15 +41,16 @@ pub(crate) struct Sequence {
     /// Prompt tokens that were found in the prefix index or loaded.
     pub(crate) cached: u32,
     /// Leading prompt tokens that the store has, in whole blocks.
-    stored: u32,
+    pub(crate) stored: u32,
     /// Blocks for `computed` tokens and those of the step in flight.
     pub(crate) blocks: Vec<BlockId>,
     /// Chained keys of the full blocks of `tokens`; empty when it does not use the prefix index.
-    keys: Vec<u64>,
-    cache: bool,
+    pub(crate) keys: Vec<u64>,
+    pub(crate) cache: bool,
     pub(crate) salt: u64,
     /// It is there to bring blocks into memory for others: see [`Admission::warm`].
     pub(crate) warm: bool,
+    pub(crate) running: Running,
 }
 
 impl Sequence {
@@ -77,6 +79,7 @@ impl Sequence {
             cache: request.cache,
             salt: request.salt,
             warm: request.warm,
+            running: Running::default(),
         };
         sequence.tokens.extend_from_slice(request.prompt);
         sequence.extend_keys(block_tokens);
@@ -139,16 +142,7 @@ impl Sequence {
 
     /// Prompt tokens that could be taken from the prefix index now.
     pub(crate) fn cached_prefix(&self, pool: &Blocks, block_tokens: u32) -> u32 {
-        let mut before = crate::prefix::NONE;
-        let mut found = 0;
-        for k in 0..self.adoptable(block_tokens) {
-            match pool.find(before, self.keys[k], self.block(k, block_tokens)) {
-                Some(block) => before = block,
-                None => break,
-            }
-            found += block_tokens;
-        }
-        found
+        self.reach(pool, block_tokens) as u32 * block_tokens
     }
 
     /// At a block boundary, takes over the blocks that hold its next tokens; when there are no more, what is kept of a block
@@ -157,7 +151,11 @@ impl Sequence {
         if !self.computed.is_multiple_of(block_tokens) {
             return;
         }
-        self.adopt_whole(pool, block_tokens);
+        if pool.checkpoints.is_some() {
+            self.adopt_to_checkpoint(pool, block_tokens);
+            return;
+        }
+        self.adopt_whole(self.adoptable(block_tokens), pool, block_tokens);
         if self.cache && self.loadable(block_tokens) == 0 {
             self.adopt_tail(pool, block_tokens);
         }
@@ -188,8 +186,9 @@ impl Sequence {
         chain_key(before.unwrap_or_else(|| root_key(self.salt)), tokens)
     }
 
-    fn adopt_whole(&mut self, pool: &mut Blocks, block_tokens: u32) {
-        for k in (self.computed / block_tokens) as usize..self.adoptable(block_tokens) {
+    /// Takes over indexed blocks before the `end`-th, as far as there are any.
+    pub(crate) fn adopt_whole(&mut self, end: usize, pool: &mut Blocks, block_tokens: u32) {
+        for k in (self.computed / block_tokens) as usize..end {
             let (before, key) = (parent(&self.blocks, k), self.keys[k]);
             let Some(block) = pool.adopt(before, key, self.block(k, block_tokens)) else {
                 return;
@@ -200,9 +199,10 @@ impl Sequence {
         }
     }
 
-    /// Key of the block it computes next, if others could use it or it could use theirs.
-    pub(crate) fn next_key(&self, block_tokens: u32) -> Option<u64> {
-        let k = (self.computed / block_tokens) as usize;
+    /// Key of the block after whose end others could go on from what it computes next, or it from what they do.
+    pub(crate) fn next_key(&self, block_tokens: u32, stretch: Option<u32>) -> Option<u64> {
+        let next = stretch.map_or(0, |stretch| stretch - 1);
+        let k = ((self.computed + next) / block_tokens) as usize;
         (k < self.adoptable(block_tokens)).then(|| self.keys[k])
     }
 
@@ -237,7 +237,8 @@ impl Sequence {
     /// Gives all blocks back, the last one first. One that is not full is kept for whoever goes on from there.
     pub(crate) fn release(&mut self, pool: &mut Blocks, block_tokens: u32) {
         let (k, count) = (self.computed / block_tokens, self.computed % block_tokens);
-        if self.cache && count > 0 {
+        self.settle(pool);
+        if self.cache && count > 0 && pool.checkpoints.is_none() {
             let (k, end) = (k as usize, self.computed as usize);
             let tokens = &self.tokens[end - count as usize..end];
             let (before, key) = (parent(&self.blocks, k), self.tail_key(k, tokens));
@@ -250,7 +251,7 @@ impl Sequence {
 
     /// Number of leading prompt blocks that may be taken from the index: the prompt's last token is always computed,
     /// since its logits are needed.
-    fn adoptable(&self, block_tokens: u32) -> usize {
+    pub(crate) fn adoptable(&self, block_tokens: u32) -> usize {
         if self.cache {
             ((self.prompt - 1) / block_tokens) as usize
         } else {
@@ -258,7 +259,7 @@ impl Sequence {
         }
     }
 
-    fn block(&self, k: usize, block_tokens: u32) -> &[u32] {
+    pub(crate) fn block(&self, k: usize, block_tokens: u32) -> &[u32] {
         let start = k * block_tokens as usize;
         &self.tokens[start..start + block_tokens as usize]
     }

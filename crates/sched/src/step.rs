@@ -86,6 +86,8 @@ pub struct Step {
     pub prefill: Vec<Prefill>,
     /// KV to load or to save before the forward pass.
     pub io: Option<IoUnit>,
+    /// What to do with running states; nothing for a model that has none.
+    pub states: StateMoves,
     /// Expected duration, µs.
     pub predicted_us: u64,
     /// The budget it was planned for, µs: T_stall or T_idle.
@@ -94,6 +96,26 @@ pub struct Step {
     pub contended: bool,
     /// The smallest allowed chunk was taken although it was not expected to fit the budget.
     pub floor_limited: bool,
+}
+
+/// Copies of running states, by their numbers: residents' own and checkpoints.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateMoves {
+    /// Before everything else.
+    pub restore: Vec<StateCopy>,
+    /// The checkpoint that the step's load ends with: its last block counts as loaded only together with the state behind it.
+    pub load: Option<u32>,
+    /// After the forward pass, before its completion.
+    pub keep: Vec<StateCopy>,
+}
+
+/// One state is to become what another one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateCopy {
+    /// The one.
+    pub from: u32,
+    /// The other.
+    pub to: u32,
 }
 
 /// A range of one prompt to compute in a step.

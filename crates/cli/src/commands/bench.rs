@@ -93,6 +93,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         batch_tokens: rows,
         logit_rows: most(Case::sequences),
         state_rows: 0,
+        running_states: 0,
     })?;
     head(&loaded, peak.as_ref(), args.json)?;
     let demand = Demand::of(&loaded.file, loaded.model.as_ref());

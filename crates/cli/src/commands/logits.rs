@@ -55,6 +55,7 @@ fn compute(
         batch_tokens: chunk,
         logit_rows: chunk,
         state_rows: 0,
+        running_states: 0,
     })?;
     let table: Vec<u32> = (0..blocks).collect();
     let bar = progress::steps(tokens.len() as u64, "logits");

@@ -88,6 +88,7 @@ impl<'a> Scorer<'a> {
             batch_tokens: (context / 2).max(SCORED_ROWS as u32),
             logit_rows: SCORED_ROWS as u32,
             state_rows: 0,
+            running_states: 0,
         })?;
         Ok(Self {
             model,

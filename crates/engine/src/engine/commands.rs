@@ -39,9 +39,11 @@ impl Engine {
         self.preload.stop(&mut self.scheduler);
         let id = submission.id;
         let request = &submission.request;
-        let cache = self.reusable && request.sampling.cache_prompt;
+        let cache = request.sampling.cache_prompt;
+        // The prompt's last token is always computed.
+        let before_last = &request.prompt[..request.prompt.len() - 1];
         let stored = match &mut self.store {
-            Some(store) if cache => store.lookup(request.salt, &request.prompt),
+            Some(store) if cache => store.lookup(request.salt, before_last),
             _ => 0,
         };
         let admission = Admission {

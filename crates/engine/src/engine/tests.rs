@@ -11,6 +11,7 @@ mod on_disk;
 mod prefixes;
 mod real_model;
 mod recording;
+mod running_state;
 mod simulation;
 mod storing;
 mod tenants;
@@ -223,8 +224,12 @@ fn greedy(max_tokens: u32) -> Sampling {
 
 /// What the fake model says after `prompt`.
 fn letters(prompt: &str, tokens: usize) -> String {
-    let prompt: Vec<u32> = prompt.bytes().map(u32::from).collect();
-    FakeModel::letters(&prompt, tokens)
+    letters_in_window(prompt, tokens, 0)
+}
+
+/// What one with this window says.
+fn letters_in_window(prompt: &str, tokens: usize, window: usize) -> String {
+    FakeModel::letters_in_window(&bytes(prompt), tokens, window)
         .into_iter()
         .map(|token| char::from(token as u8))
         .collect()

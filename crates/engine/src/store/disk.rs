@@ -42,6 +42,9 @@ enum Pending {
     Load {
         results: Results,
         blocks: Vec<u32>,
+        /// Where the running state behind the last of them goes, if it comes too.
+        state: Option<u32>,
+        /// Objects that have come.
         done: u32,
         beside_us: u64,
     },
@@ -101,6 +104,31 @@ impl DiskStore {
             })
     }
 
+    /// The name of the running state behind a block: an object without tokens that continues it.
+    fn state_name(&self, block: &ObjectName) -> ObjectName {
+        ObjectName {
+            key: self.shared.naming.child(&block.key, &[]),
+            parent: block.key,
+            depth: block.depth + 1,
+        }
+    }
+
+    /// Copies something to be written, unless it is there or on its way.
+    fn stage(&self, name: ObjectName, tokens: &[u32], bytes: usize) -> Option<Staged> {
+        let mut state = self.shared.state();
+        if state.index.contains(&name.key) || !state.staged.insert(name.key) {
+            state.stats.deduplicated += 1;
+            return None;
+        }
+        state.staged_bytes += bytes;
+        drop(state);
+        Some(Staged {
+            name,
+            tokens: tokens.to_vec(),
+            kv: self.shared.buffer(bytes),
+        })
+    }
+
     /// Whether a reading thread still hangs in a load that was given up.
     fn hangs(&mut self) -> bool {
         self.given_up.take_if(|results| results.have_ended());
@@ -109,7 +137,7 @@ impl DiskStore {
 
     /// Bytes that are copied and not yet written.
     fn staged_bytes(&self) -> usize {
-        self.shared.state().staged.len() * self.shared.config.block_bytes
+        self.shared.state().staged_bytes
     }
 }
 
@@ -120,11 +148,14 @@ impl Store for DiskStore {
         }
         let names = self.names(salt, prompt);
         let mut state = self.shared.state();
-        let (mut asked, mut found) = (0, 0);
+        let (mut asked, mut whole, mut found) = (0, 0, 0);
         for (name, _) in names {
             asked += 1;
-            if found + 1 == asked && state.index.touch(&name.key) {
-                found += 1;
+            if whole + 1 == asked && state.index.touch(&name.key) {
+                whole += 1;
+                if !self.is_stateful() || state.index.touch(&self.state_name(&name).key) {
+                    found = whole;
+                }
             }
         }
         state.stats.absent += u64::from(asked - found);
@@ -143,6 +174,20 @@ impl Store for DiskStore {
         blocks * self.shared.config.block_tokens
     }
 
+    fn resumable(&mut self, salt: u64, tokens: &[u32]) -> u32 {
+        if !self.is_stateful() {
+            return self.holds(salt, tokens);
+        }
+        let state = self.shared.state();
+        let names = self.names(salt, tokens);
+        let held = names.take_while(|(name, _)| state.index.contains(&name.key));
+        let with_state = held.filter(|(name, _)| state.index.contains(&self.state_name(name).key));
+        let last = with_state.last();
+        last.map_or(0, |(name, _)| {
+            (name.depth + 1) * self.shared.config.block_tokens
+        })
+    }
+
     fn load(&mut self, span: &Span<'_>, model: &mut dyn Model) -> Transfer {
         self.wanted = false;
         if self.hangs() {
@@ -153,11 +198,23 @@ impl Store for DiskStore {
         let asked = names.map(|(name, tokens)| Asked {
             name,
             tokens: tokens.to_vec(),
+            bytes: self.shared.config.block_bytes,
         });
-        let results = self.readers.load(asked.collect(), &self.shared.config);
+        let mut asked: Vec<Asked> = asked.collect();
+        let state = span.states.last().copied().flatten();
+        if state.is_some() {
+            let block = asked.last().expect("a load has blocks");
+            asked.push(Asked {
+                name: self.state_name(&block.name),
+                tokens: Vec::new(),
+                bytes: self.shared.config.state_bytes,
+            });
+        }
+        let results = self.readers.load(asked, &self.shared.config);
         self.pending = Some(Pending::Load {
             results,
             blocks: span.blocks.to_vec(),
+            state,
             done: 0,
             beside_us: 0,
         });
@@ -175,20 +232,22 @@ impl Store for DiskStore {
         for span in spans {
             let names = self.names(span.salt, span.tokens);
             let names = names.skip(span.first_block as usize);
-            for ((name, tokens), &block) in names.zip(span.blocks) {
-                let mut state = self.shared.state();
-                if state.index.contains(&name.key) || !state.staged.insert(name.key) {
-                    state.stats.deduplicated += 1;
-                    continue;
+            let states = span.states.iter().copied().chain(std::iter::repeat(None));
+            for (((name, tokens), &block), state) in names.zip(span.blocks).zip(states) {
+                let (block_bytes, state_bytes) = (
+                    self.shared.config.block_bytes,
+                    self.shared.config.state_bytes,
+                );
+                if let Some(mut staged) = self.stage(name, tokens, block_bytes) {
+                    model.read_block(block, &mut staged.kv);
+                    job.push(staged);
                 }
-                drop(state);
-                let mut kv = self.shared.buffer();
-                model.read_block(block, &mut kv);
-                job.push(Staged {
-                    name,
-                    tokens: tokens.to_vec(),
-                    kv,
-                });
+                if let Some(state) = state
+                    && let Some(mut staged) = self.stage(self.state_name(&name), &[], state_bytes)
+                {
+                    model.read_state(state, &mut staged.kv);
+                    job.push(staged);
+                }
             }
         }
         if !job.is_empty() && self.writes.send(WriteJob::Save(job)).is_err() {
@@ -202,6 +261,7 @@ impl Store for DiskStore {
         let Some(Pending::Load {
             results,
             blocks,
+            state,
             done,
             beside_us,
         }) = &mut self.pending
@@ -212,15 +272,20 @@ impl Store for DiskStore {
             return self.settle_save(blocks);
         };
         let mut copied = 0;
-        while (*done as usize) < blocks.len() {
+        let asked = blocks.len() + usize::from(state.is_some());
+        while (*done as usize) < asked {
             match results.take(*done) {
                 Ok(loaded) => {
-                    model.write_block(blocks[*done as usize], &loaded.kv);
+                    match (blocks.get(*done as usize), *state) {
+                        (Some(&block), _) => model.write_block(block, &loaded.kv),
+                        (None, Some(state)) => model.write_state(state, &loaded.kv),
+                        (None, None) => unreachable!("nothing else was asked for"),
+                    }
                     *done += 1;
                     *beside_us += loaded.beside_us;
                     copied += loaded.kv.len();
                     self.shared.give_back(loaded.kv);
-                    if copied >= most_bytes && (*done as usize) < blocks.len() {
+                    if copied >= most_bytes && (*done as usize) < asked {
                         return Transfer::Pending;
                     }
                 }
@@ -228,8 +293,11 @@ impl Store for DiskStore {
                 Err(TryRecvError::Disconnected) => break,
             }
         }
+        // The last block counts with the state behind it alone.
+        let whole = *done as usize == asked;
+        let come = (*done as usize).min(blocks.len() - usize::from(!whole));
         let over = Transfer::Done {
-            blocks: *done,
+            blocks: u32::try_from(come).expect("block numbers are u32"),
             beside_us: *beside_us,
         };
         self.pending = None;
@@ -279,6 +347,11 @@ impl Store for DiskStore {
 }
 
 impl DiskStore {
+    /// Whether the model has running state.
+    fn is_stateful(&self) -> bool {
+        self.shared.config.state_bytes > 0
+    }
+
     /// A save is over once it is copied, unless too much waits to be written.
     fn settle_save(&mut self, blocks: u32) -> Transfer {
         let most = if self.wanted {

@@ -27,13 +27,15 @@ pub struct StoreConfig {
     pub block_tokens: u32,
     /// Bytes of a block in memory.
     pub block_bytes: usize,
+    /// Bytes of a sequence's running state; 0 for a model that has none.
+    pub state_bytes: usize,
     /// Most bytes of all objects, each rounded up to 4 KiB.
     pub budget_bytes: u64,
     /// What objects are encrypted with, if they are.
     pub secret: Option<Secret>,
 }
 
-/// What a store has done since its start, and what it holds.
+/// What a store has done since its start, and what it holds. The running state behind a block counts as a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Blocks that came from it.
@@ -81,6 +83,8 @@ pub(super) struct State {
     pub(super) index: Index,
     /// Copied, not yet written.
     pub(super) staged: HashSet<Key>,
+    /// What they take.
+    pub(super) staged_bytes: usize,
     /// Logs and their bytes, of other models and keys too.
     pub(super) logs: BTreeMap<Key, u64>,
     pub(super) log: Log,
@@ -109,6 +113,7 @@ impl Shared {
             state: Mutex::new(State {
                 index: Index::new(config.block_tokens),
                 staged: HashSet::new(),
+                staged_bytes: 0,
                 logs: BTreeMap::new(),
                 log: Log::default(),
                 to_log: 0,
@@ -130,16 +135,19 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// A buffer of a block's size; what is in it is left over.
-    pub(super) fn buffer(&self) -> Vec<u8> {
+    /// A buffer of this size; what is in it is left over.
+    pub(super) fn buffer(&self, bytes: usize) -> Vec<u8> {
+        if bytes != self.config.block_bytes {
+            return vec![0; bytes];
+        }
         let spare = lock(&self.spare).pop();
-        spare.unwrap_or_else(|| vec![0; self.config.block_bytes])
+        spare.unwrap_or_else(|| vec![0; bytes])
     }
 
-    /// Takes a buffer back. A few are kept: new ones cost page faults.
+    /// Takes a buffer back. A few of a block's size are kept: new ones cost page faults.
     pub(super) fn give_back(&self, buffer: Vec<u8>) {
         let mut spare = lock(&self.spare);
-        if spare.len() < 64 {
+        if spare.len() < 64 && buffer.len() == self.config.block_bytes {
             spare.push(buffer);
         }
     }

@@ -70,6 +70,7 @@ pub fn prune(
         identity: [0; 32],
         block_tokens: BLOCK_TOKENS,
         block_bytes: 0,
+        state_bytes: 0,
         budget_bytes,
         secret: None,
     };

@@ -203,6 +203,7 @@ fn damaged_files_do_not_panic() {
                             batch_tokens: 8,
                             logit_rows: 8,
                             state_rows: 0,
+                            running_states: 0,
                         })
                         .unwrap();
                     fixture::run(&mut *model, &tiny.tokens[..8], &[8], &[0]);

@@ -141,6 +141,7 @@ pub(crate) fn model(file: &GgufFile, config: CpuConfig) -> Box<dyn Model> {
             batch_tokens: 160,
             logit_rows: 160,
             state_rows: 160,
+            running_states: 0,
         })
         .unwrap();
     model

@@ -24,7 +24,7 @@ fn release(blocks: &mut Blocks, mut table: Vec<BlockId>) {
 
 #[test]
 fn equal_blocks_become_one() {
-    let mut blocks = Blocks::new(8, 1, false);
+    let mut blocks = Blocks::new(&Config::new(1, 8, 1));
     let first = publish(&mut blocks, &[1, 2, 3]);
     let second = publish(&mut blocks, &[1, 2, 4]);
     assert_eq!(first[..2], second[..2]);
@@ -35,7 +35,7 @@ fn equal_blocks_become_one() {
 
 #[test]
 fn the_least_recently_used_block_goes_first_and_children_before_parents() {
-    let mut blocks = Blocks::new(6, 1, false);
+    let mut blocks = Blocks::new(&Config::new(1, 6, 1));
     let old = publish(&mut blocks, &[1, 2, 3]);
     release(&mut blocks, old.clone());
     let new = publish(&mut blocks, &[7, 8]);
@@ -75,7 +75,7 @@ fn the_least_recently_used_block_goes_first_and_children_before_parents() {
 
 #[test]
 fn a_held_block_is_never_evicted() {
-    let mut blocks = Blocks::new(3, 1, false);
+    let mut blocks = Blocks::new(&Config::new(1, 3, 1));
     let table = publish(&mut blocks, &[1, 2]);
     release(&mut blocks, table);
     let hit = blocks
@@ -88,7 +88,7 @@ fn a_held_block_is_never_evicted() {
 
 #[test]
 fn blocks_that_are_not_full_go_before_older_full_ones() {
-    let mut blocks = Blocks::new(4, 2, false);
+    let mut blocks = Blocks::new(&Config::new(1, 4, 2));
     let key = |tokens: &[u32]| chain_key(root_key(0), tokens);
     let full = blocks.allocate();
     let full = blocks.publish(full, NONE, key(&[1, 2]), &[1, 2]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, Mode};
 use crate::cost::{CostModel, Fixed, IoCost};
-use crate::step::{IoKind, IoUnit, Outcome, Prefill, Priority, Step};
+use crate::step::{IoKind, IoUnit, Outcome, Prefill, Priority, StateCopy, StateMoves, Step};
 
 /// Why a value cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,11 +292,18 @@ fields!(Prefill {
     last
 });
 fields!(IoUnit { unit_no, kind });
+fields!(StateCopy { from, to });
+fields!(StateMoves {
+    restore,
+    load,
+    keep
+});
 fields!(Step {
     step_no,
     decode,
     prefill,
     io,
+    states,
     predicted_us,
     budget_us,
     contended,
@@ -321,6 +328,8 @@ fields!(Config {
     mode,
     tenant_slots,
     tenant_weights,
+    checkpoints,
+    checkpoint_blocks,
     save_blocks,
     load_cost,
     save_cost,

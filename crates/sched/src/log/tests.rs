@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::Mode;
 use crate::cost::{CostModel, IoCost, micros, nanos};
-use crate::step::{IoKind, IoUnit, Prefill, Priority};
+use crate::step::{IoKind, IoUnit, Prefill, Priority, StateCopy, StateMoves};
 
 /// One call of a driver that does not care whether it makes sense.
 #[derive(Debug, Clone)]
@@ -403,6 +403,14 @@ fn wild_entry() -> impl Strategy<Value = Wild> {
                         }
                     },
                 }),
+                states: StateMoves {
+                    restore: vec![StateCopy {
+                        from: number,
+                        to: 0,
+                    }],
+                    load: flag.then_some(number),
+                    keep: vec![StateCopy { from: 1, to: 300 }; 2],
+                },
                 predicted_us: seed,
                 budget_us: u64::MAX,
                 contended: !flag,
@@ -446,7 +454,7 @@ fn the_bytes_are_as_documented() {
     });
     let mut log = Vec::new();
     recorder.take(&mut log);
-    assert_eq!(log[..9], *b"ANDSCHED\x03");
+    assert_eq!(log[..9], *b"ANDSCHED\x04");
     // slots, blocks and block_tokens; 300 = 2 · 128 + 44.
     assert_eq!(log[9..13], [2, 0x80 | 44, 2, 16]);
     let tail = log.len() - 3 - (3 + 4) - (9 + 1 + 3);

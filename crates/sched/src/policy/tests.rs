@@ -47,6 +47,7 @@ impl Bench {
             turn: (0, 0, 0),
             start: 0,
             remaining,
+            stretch: u32::MAX,
             loadable: 0,
             leader: index,
         };
@@ -281,6 +282,7 @@ fn a_follower_waits_and_lends_its_rank() {
         turn: (0, 0, 0),
         start: 0,
         remaining,
+        stretch: u32::MAX,
         loadable: 0,
         leader,
     };
@@ -322,6 +324,7 @@ fn the_flow_whose_turn_it_is_gets_what_it_can_use() {
         turn: (turn, 0, 0),
         start: 0,
         remaining,
+        stretch: u32::MAX,
         loadable: 0,
         leader,
     };
@@ -368,6 +371,7 @@ fn with_store(mode: Mode) -> (Bench, Candidate) {
         turn: (0, 0, 0),
         start: 0,
         remaining: 30,
+        stretch: u32::MAX,
         loadable: 10,
         leader: 0,
     };

@@ -87,6 +87,7 @@ impl Scheduler {
         if outcome != Outcome::Failed {
             sequence.advance(tokens, &mut self.blocks, block_tokens);
         }
+        sequence.kept(outcome != Outcome::Failed, &mut self.blocks, block_tokens);
         sequence.draining || self.settle_outcome(slot, outcome)
     }
 

@@ -1,13 +1,14 @@
 //! KV that is loaded and saved: units in the plan, at most one under way.
 
 use super::Scheduler;
+use crate::checkpoints::StateId;
 use crate::cost::FRACTION_BITS;
 use crate::estimate::Estimate;
 use crate::log::Entry;
 use crate::policy::Io;
 use crate::residents::Slot;
 use crate::sequence::Sequence;
-use crate::step::{IoKind, IoUnit};
+use crate::step::{IoKind, IoUnit, StateCopy};
 use crate::tenants::CHARGE_BITS;
 
 /// An I/O unit under way.
@@ -17,6 +18,8 @@ pub(super) struct Outstanding {
     /// Whose prompt is being loaded; `None` for a save.
     pub(super) load: Option<Slot>,
     pub(super) blocks: u32,
+    /// The checkpoint that a load ends with.
+    pub(super) state: Option<StateId>,
 }
 
 impl Scheduler {
@@ -55,11 +58,22 @@ impl Scheduler {
         };
         let block_tokens = self.config.block_tokens;
         let sequence = self.residents.get_mut(slot);
+        let cached = sequence.cached;
         sequence.loaded(unit.blocks, done, &mut self.blocks, block_tokens);
+        if self.blocks.checkpoints.is_some() {
+            let whole = done == unit.blocks;
+            sequence.loaded_state(unit.state, whole, &mut self.blocks, block_tokens);
+            // At once: the checkpoint may be another's when the sequence is planned next.
+            let from = sequence.take_restore();
+            self.restores
+                .extend(from.map(|from| StateCopy { from, to: slot }));
+        }
+        // What came before a failure is of no use without the state that is missing.
+        self.counts.cached_tokens =
+            self.counts.cached_tokens + u64::from(sequence.cached) - u64::from(cached);
         self.tenants
             .charge(sequence.flow, elapsed_us.saturating_mul(1 << CHARGE_BITS));
         self.counts.loaded_tokens += u64::from(done * block_tokens);
-        self.counts.cached_tokens += u64::from(done * block_tokens);
         if sequence.draining {
             self.end(slot);
         }
@@ -70,6 +84,7 @@ impl Scheduler {
     pub(super) fn launch_io(&mut self) -> i64 {
         self.io_us = 0;
         self.step.io = None;
+        self.step.states.load = None;
         let block_tokens = self.config.block_tokens;
         let (kind, load, blocks, time) = match self.policy.io() {
             None => return 0,
@@ -77,6 +92,7 @@ impl Scheduler {
                 let slot = self.prompts[prompt].slot;
                 let sequence = self.residents.get_mut(slot);
                 sequence.loading = true;
+                self.step.states.load = sequence.load_state(blocks, &mut self.blocks, block_tokens);
                 sequence.grow(blocks * block_tokens, &mut self.blocks, block_tokens);
                 let kind = IoKind::Load {
                     id: sequence.id,
@@ -102,6 +118,7 @@ impl Scheduler {
             unit_no,
             load,
             blocks,
+            state: self.step.states.load,
         });
         self.step.io = Some(IoUnit { unit_no, kind });
         time >> FRACTION_BITS
@@ -111,6 +128,9 @@ impl Scheduler {
 /// Blocks that a sequence could load, if that is not dearer than computing them.
 pub(super) fn worth_loading(sequence: &Sequence, estimate: &Estimate, block_tokens: u32) -> u32 {
     let blocks = sequence.loadable(block_tokens);
+    if sequence.is_half_loaded() {
+        return blocks;
+    }
     let tokens = blocks * block_tokens;
     let computing = estimate.model().range(sequence.computed, tokens);
     if blocks > 0 && estimate.load().units(blocks) <= computing {

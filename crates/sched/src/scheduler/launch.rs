@@ -4,7 +4,7 @@ use super::Scheduler;
 use crate::cost::Shape;
 use crate::policy::Candidate;
 use crate::stats::StallLimit;
-use crate::step::Prefill;
+use crate::step::{Prefill, StateCopy};
 
 impl Scheduler {
     pub(super) fn launch(&mut self, decode: bool, forced: bool, contended: bool) {
@@ -12,6 +12,9 @@ impl Scheduler {
         self.step.decode.clear();
         self.step.prefill.clear();
         self.rows.clear();
+        self.step.states.keep.clear();
+        self.step.states.restore.clear();
+        self.step.states.restore.append(&mut self.restores);
         self.shape = if decode {
             self.decode_shape()
         } else {
@@ -25,6 +28,9 @@ impl Scheduler {
             if decode && sequence.runs_next() {
                 sequence.in_step = true;
                 sequence.grow(1, &mut self.blocks, block_tokens);
+                let kept = sequence.keep_after(1, &mut self.blocks, &self.config);
+                let keep = |to| StateCopy { from: slot, to };
+                self.step.states.keep.extend(kept.map(keep));
                 self.step.decode.push(sequence.id);
                 self.rows.push(slot);
             }
@@ -39,6 +45,9 @@ impl Scheduler {
             let sequence = self.residents.get_mut(slot);
             sequence.in_step = true;
             sequence.grow(part.tokens, &mut self.blocks, block_tokens);
+            let kept = sequence.keep_after(part.tokens, &mut self.blocks, &self.config);
+            let keep = |to| StateCopy { from: slot, to };
+            self.step.states.keep.extend(kept.map(keep));
             self.shape.add_range(start, part.tokens);
             let last = part.tokens == remaining && !sequence.warm;
             self.step.prefill.push(Prefill {

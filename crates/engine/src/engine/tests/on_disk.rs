@@ -7,12 +7,13 @@ use super::*;
 use crate::store::{DiskStore, Folder, ObjectInfo, Reject, StoreConfig, verify};
 
 /// An engine on the KV of a folder.
-fn open(rig: Rig, folder: &Path) -> Rig {
+pub(super) fn open(rig: Rig, folder: &Path) -> Rig {
     let layout = rig.engine.model.kv_layout();
     let config = StoreConfig {
         identity: rig.engine.model.kv_identity(),
         block_tokens: layout.block_tokens,
         block_bytes: usize::try_from(layout.block_bytes).expect("small"),
+        state_bytes: usize::try_from(layout.state_bytes).expect("small"),
         budget_bytes: 1 << 30,
         secret: None,
     };
@@ -25,7 +26,7 @@ fn open(rig: Rig, folder: &Path) -> Rig {
 }
 
 /// Steps until nothing is left to compute, to load or to save.
-fn rest(rig: &mut Rig) {
+pub(super) fn rest(rig: &mut Rig) {
     loop {
         match rig.step() {
             Progress::Stepped => {}
@@ -40,7 +41,7 @@ fn rest(rig: &mut Rig) {
     }
 }
 
-fn ask(rig: &mut Rig, prompt: &str, tokens: u32) -> Answer {
+pub(super) fn ask(rig: &mut Rig, prompt: &str, tokens: u32) -> Answer {
     let sampling = Sampling {
         ignore_eos: true,
         ..greedy(tokens)
@@ -51,12 +52,12 @@ fn ask(rig: &mut Rig, prompt: &str, tokens: u32) -> Answer {
 }
 
 /// Ends an engine as a server does.
-fn end(mut rig: Rig) {
+pub(super) fn end(mut rig: Rig) {
     rig.handle.shutdown(Shutdown::Now);
     while !matches!(rig.step(), Progress::Ended) {}
 }
 
-fn store_stats(rig: &Rig) -> crate::store::StoreStats {
+pub(super) fn store_stats(rig: &Rig) -> crate::store::StoreStats {
     rig.engine.store.as_ref().expect("it has one").stats()
 }
 

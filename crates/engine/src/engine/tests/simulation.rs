@@ -36,6 +36,8 @@ struct World {
     clients: Vec<Client>,
     log: String,
     refused: u32,
+    /// Of the model.
+    window: usize,
 }
 
 impl World {
@@ -71,10 +73,12 @@ impl World {
         // A slow machine lets clocks run out that a fast one never sees.
         let row_us = u64::from(pick(&[100, 100, 10_000]));
         let (has_store, io_fails, io_late) = (pick(&[0, 1, 1]) == 1, pick(&[0, 3]), pick(&[0, 2]));
+        let window = pick(&[0, 0, 5, 40]) as usize;
         let clock = Arc::new(VirtualClock::default());
         let ticks = Arc::clone(&clock);
         let mut model = FakeModel::new(VOCAB)
             .block_tokens(block_tokens)
+            .window(window)
             .poison(u32::from(b'Z'))
             .on_forward(move |batch| ticks.advance(1000 + row_us * batch.len() as u64));
         if fails > 0 {
@@ -102,6 +106,7 @@ impl World {
             clients: Vec::new(),
             log: String::new(),
             refused: 0,
+            window,
         }
     }
 
@@ -256,7 +261,8 @@ impl World {
                 Event::Finished { reason, usage, .. } => {
                     answered += 1;
                     assert!(!client.prompt.contains('Z'));
-                    let expected = letters(&client.prompt, client.tokens as usize);
+                    let tokens = client.tokens as usize;
+                    let expected = letters_in_window(&client.prompt, tokens, self.window);
                     if client.greedy && *reason == FinishReason::Length {
                         assert_eq!(answer.text, expected);
                         assert_eq!(usage.completion_tokens, client.tokens);

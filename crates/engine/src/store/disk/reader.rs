@@ -34,6 +34,8 @@ struct LoadJob {
 pub(super) struct Asked {
     pub(super) name: ObjectName,
     pub(super) tokens: Vec<u32>,
+    /// Of its KV, or running state.
+    pub(super) bytes: usize,
 }
 
 /// A block that was read and believed.
@@ -144,7 +146,7 @@ fn read(shared: &Shared, asked: &Asked, object: &mut Vec<u8>) -> Result<Vec<u8>,
         depth,
         tokens: &asked.tokens,
     };
-    let mut kv = shared.buffer();
+    let mut kv = shared.buffer(asked.bytes);
     let decoded = secret::open(shared.config.secret.as_ref(), object)
         .and_then(|plain| block::decode(plain, &block, &mut kv));
     let mut state = shared.state();

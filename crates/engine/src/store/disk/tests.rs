@@ -256,12 +256,14 @@ fn open_with(shelf: &Shelf, budget_bytes: u64, secret: Option<Secret>) -> io::Re
             batch_tokens: 1,
             logit_rows: 1,
             state_rows: 0,
+            running_states: 0,
         })
         .expect("memory");
     let config = StoreConfig {
         identity: model.kv_identity(),
         block_tokens: BLOCK_TOKENS,
         block_bytes: usize::try_from(model.kv_layout().block_bytes).expect("small"),
+        state_bytes: usize::try_from(model.kv_layout().state_bytes).expect("small"),
         budget_bytes,
         secret,
     };
@@ -322,6 +324,7 @@ impl Rig {
             self.model.write_block(block % BLOCKS, &bytes);
         }
         let span = Span {
+            states: &[],
             salt: 0,
             tokens,
             first_block: first,
@@ -354,6 +357,7 @@ impl Rig {
         }
         let blocks: Vec<u32> = (0..found).rev().collect();
         let span = Span {
+            states: &[],
             salt: 0,
             tokens: &tokens[..(found * BLOCK_TOKENS) as usize],
             first_block: 0,
@@ -725,6 +729,7 @@ fn a_load_that_hangs_is_given_up_and_nobody_waits_for_it_again() {
     rig.save(&sequence);
     rig.shelf.change(|contents| contents.hangs = true);
     let span = Span {
+        states: &[],
         salt: 0,
         tokens: &sequence,
         first_block: 0,
@@ -760,10 +765,11 @@ fn saving_is_held_up_by_a_slow_disk_unless_a_load_waits() {
     let held = Held::take(&view).expect("locked");
     // As if much were copied and not yet written.
     let staged = STAGED_BYTES / rig.bytes() + 1;
-    let key = |number: usize| Key::root(&[7; 32]).child(&[u32::try_from(number).expect("few")]);
-    rig.store.shared.state().staged.extend((0..staged).map(key));
+    let bytes = staged * rig.bytes();
+    rig.store.shared.state().staged_bytes += bytes;
     let sequence = tokens(2, 1);
     let span = Span {
+        states: &[],
         salt: 0,
         tokens: &sequence,
         first_block: 0,
@@ -779,7 +785,7 @@ fn saving_is_held_up_by_a_slow_disk_unless_a_load_waits() {
         rig.store.poll(&mut *rig.model, COPY_BYTES),
         Transfer::done(1)
     );
-    rig.store.shared.state().staged.clear();
+    rig.store.shared.state().staged_bytes -= bytes;
     drop(held);
     rig.settle();
     rig.store.flush(Duration::from_secs(60));
@@ -796,6 +802,7 @@ fn a_flush_ends_in_time() {
     let held = Held::take(&view).expect("locked");
     let sequence = tokens(2, 1);
     let span = Span {
+        states: &[],
         salt: 0,
         tokens: &sequence,
         first_block: 0,

@@ -22,7 +22,7 @@ pub(super) enum WriteJob {
     Answer(Sender<()>),
 }
 
-/// A block to write.
+/// A block to write, or the running state behind one, which has no tokens.
 pub(super) struct Staged {
     pub(super) name: ObjectName,
     pub(super) tokens: Vec<u32>,
@@ -53,6 +53,7 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Sender<WriteJob>> {
 
 fn save(shared: &Shared, staged: Vec<Staged>) {
     let paused = shared.state().is_paused();
+    let bytes: usize = staged.iter().map(|staged| staged.kv.len()).sum();
     // Packed before others are kept from the folder.
     let mut packed = Vec::with_capacity(staged.len());
     for Staged { name, tokens, kv } in staged {
@@ -76,6 +77,7 @@ fn save(shared: &Shared, staged: Vec<Staged>) {
     if let Err(error) = written {
         state.pause(&error);
     }
+    state.staged_bytes -= bytes;
     for (name, _) in &packed {
         state.staged.remove(&name.key);
         state.stats.unsaved += u64::from(!state.index.contains(&name.key));
