@@ -32,28 +32,33 @@ async function toolLoop() {
 }
 
 async function structured() {
-  for (const model of [compatible, responses]) {
+  for (const model of all) {
     const output = Output.object({ schema: jsonSchema(PERSON) });
     equal((await generateText({ model, output, prompt: "Describe Ada", maxRetries: 0 })).output, ADA);
   }
 }
 
 async function reasoning() {
-  const answer = await generateText({ model: compatible, prompt: "Think hard", maxRetries: 0 });
-  equal([answer.reasoningText.trim(), answer.text.trim()], [THOUGHT, ANSWER]);
+  const providerOptions = { anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } } };
+  for (const model of all) {
+    const answer = await generateText({ model, prompt: "Think hard", providerOptions, maxRetries: 0 });
+    equal([answer.reasoningText.trim(), answer.text.trim()], [THOUGHT, ANSWER]);
+  }
 }
 
 async function errors() {
-  await assert.rejects(generateText({ model: compatible, prompt: LONG, maxRetries: 0 }), /maximum context length/);
+  for (const model of all)
+    await assert.rejects(generateText({ model, prompt: LONG, maxRetries: 0 }), /maximum context length|prompt is too long/);
 }
 
 async function cancellation() {
-  await isCancelledBy(async () => {
-    const leave = new AbortController();
-    try {
-      for await (const _ of streamText({ model: compatible, prompt: "Go on", abortSignal: leave.signal }).textStream) leave.abort();
-    } catch {}
-  });
+  for (const model of all)
+    await isCancelledBy(async () => {
+      const leave = new AbortController();
+      try {
+        for await (const _ of streamText({ model, prompt: "Go on", abortSignal: leave.signal }).textStream) leave.abort();
+      } catch {}
+    });
 }
 
 await run([chat, streaming, toolLoop, structured, reasoning, errors, cancellation]);

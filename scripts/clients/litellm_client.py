@@ -35,21 +35,26 @@ def tools():
 
 def json_schema():
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
-    equal(json.loads(ask("Describe Ada", response_format=form, **OPENAI).choices[0].message.content), ADA)
+    for provider in (OPENAI, ANTHROPIC):
+        answer = ask("Describe Ada", response_format=form, **provider).choices[0].message
+        equal(json.loads(answer.content), ADA)
 
 
 def reasoning():
-    answer = ask("Think hard", **OPENAI).choices[0].message
-    equal((answer.reasoning_content.strip(), answer.content.strip()), (THOUGHT, ANSWER))
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    for provider in (OPENAI, ANTHROPIC | {"thinking": thinking, "max_tokens": 2048}):
+        answer = ask("Think hard", **provider).choices[0].message
+        equal((answer.reasoning_content.strip(), answer.content.strip()), (THOUGHT, ANSWER))
 
 
 def errors():
-    try:
-        ask("word " * 200_000, **OPENAI)
-    except litellm.ContextWindowExceededError:
-        pass
-    else:
-        raise AssertionError("a prompt that does not fit was taken")
+    for provider in (OPENAI, ANTHROPIC):
+        try:
+            ask("word " * 200_000, **provider)
+        except litellm.ContextWindowExceededError:
+            pass
+        else:
+            raise AssertionError("a prompt that does not fit was taken")
 
 
 def cancellation():

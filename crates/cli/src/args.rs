@@ -172,9 +172,6 @@ pub(crate) struct EngineArgs {
     /// Requests that may wait; more are refused
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_queue: u32,
-    /// How the hidden states of a text become its embedding [default: what the file says, else last]
-    #[arg(long, value_name = "mean|last", value_parser = Pooling::parse)]
-    pub(crate) pooling: Option<Pooling>,
     /// How the model writes tool calls and reasoning [default: what its chat template says]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Dialect::names()))]
     pub(crate) dialect: Option<String>,

@@ -102,7 +102,6 @@ fn config(args: &EngineArgs, trained: u32) -> EngineConfig {
         mixed_prefill_tokens: args.mixed_prefill_quantum,
         mode: args.mode.into(),
         max_queue: args.max_queue,
-        pooling: args.pooling.map(Into::into),
         ..EngineConfig::default()
     }
 }

@@ -55,7 +55,9 @@ impl Turns {
     pub(crate) fn find(&self, salt: u64, chat: &mut ChatRequest) -> Vec<Arc<Turn>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut turns = Vec::new();
-        for message in &mut chat.messages {
+        // A message that is to be continued is no answer yet.
+        let said = chat.messages.len() - usize::from(chat.continue_final_message);
+        for message in &mut chat.messages[..said] {
             if message.role != Role::Assistant {
                 continue;
             }

@@ -15,6 +15,13 @@ const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
+/// For whom a request is served, and how urgent it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) tenant: Tenant,
+    pub(crate) priority: Priority,
+}
+
 /// What a request's head says of its sender.
 pub(crate) struct Caller {
     tenant: Option<String>,
@@ -46,13 +53,22 @@ impl Caller {
         self.key.as_deref()
     }
 
-    /// The account of the first source of `config` that the request has, and its priority.
+    /// For whom the request is and how urgent, by its head and body.
     pub(crate) fn identify(
         &self,
         body: &Field<'_>,
         config: &ServerConfig,
-    ) -> Result<(Tenant, Priority), ApiError> {
+    ) -> Result<Account, ApiError> {
         let user = body.get("user").string()?.filter(|user| !user.is_empty());
+        Ok(Account {
+            tenant: self.tenant(user, config),
+            priority: self.priority(body)?,
+        })
+    }
+
+    /// The tenant that the first source of `config` names which the request has. What belongs to a request without a body, as a stored
+    /// answer does, is found without a `user`.
+    pub(crate) fn tenant(&self, user: Option<&str>, config: &ServerConfig) -> Tenant {
         let named = |source: &TenantSource| match source {
             TenantSource::Header => self.tenant.as_deref().map(Tenant::named),
             TenantSource::User => user.map(Tenant::named),
@@ -65,12 +81,11 @@ impl Caller {
                 ))
             }
         };
-        let tenant = config
+        config
             .tenant_from
             .iter()
             .find_map(named)
-            .unwrap_or_default();
-        Ok((tenant, self.priority(body)?))
+            .unwrap_or_default()
     }
 
     fn priority(&self, body: &Field<'_>) -> Result<Priority, ApiError> {

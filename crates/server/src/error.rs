@@ -38,11 +38,15 @@ pub(crate) enum ApiError {
     NoMethod { method: String, path: String },
     #[error("the model `{id}` does not exist; this server has `{served}`")]
     NoModel { id: String, served: String },
-    /// The code tells what is missing: clients of a store act on it.
     #[error("{what} with id '{id}' not found.")]
     NoObjectStored { what: &'static str, id: String },
+    /// Clients act on its code: they send the whole conversation instead.
     #[error("Previous response with id '{id}' not found.")]
     NoPreviousResponse { id: String },
+    #[error(
+        "the summary was cut by the limit of tokens; ask for it earlier, or with a larger limit"
+    )]
+    SummaryCut,
     #[error("no valid API key was given; send it as `Authorization: Bearer` or `x-api-key`")]
     NoKey,
     #[error("{}", refusal_text(.0))]
@@ -112,6 +116,7 @@ impl ApiError {
             | Self::NoObject { .. }
             | Self::Field { .. }
             | Self::NoPreviousResponse { .. }
+            | Self::SummaryCut
             | Self::BodyCut => StatusCode::BAD_REQUEST,
             // The form asked for leads nowhere: sending the request again would not help.
             Self::Refused(_)

@@ -210,11 +210,16 @@ pub(crate) fn conversation() -> FakeModel {
 
 /// A model that answers so to what somebody's message ends with.
 pub(crate) fn says(model: FakeModel, user: &str, answer: &str) -> FakeModel {
+    says_after(model, user, "", answer)
+}
+
+/// The same where this stands between the opening of the answer and what the model says.
+pub(crate) fn says_after(model: FakeModel, user: &str, begun: &str, answer: &str) -> FakeModel {
     let mut prompt: Vec<u32> = user.bytes().map(u32::from).collect();
     prompt.push(END);
     prompt.push(u32::from(b'\n'));
     prompt.push(START);
-    prompt.extend("assistant\n".bytes().map(u32::from));
+    prompt.extend("assistant\n".bytes().chain(begun.bytes()).map(u32::from));
     let answer: Vec<u32> = answer.bytes().map(u32::from).chain([END]).collect();
     model.script(&prompt, &answer)
 }

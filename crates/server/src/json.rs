@@ -62,6 +62,11 @@ impl<'a> Field<'a> {
         self.typed("a string", Value::as_str)
     }
 
+    /// A string that must be there.
+    pub(crate) fn required(&self) -> Result<&'a str, ApiError> {
+        self.string()?.ok_or_else(|| self.missing())
+    }
+
     pub(crate) fn bool(&self) -> Result<Option<bool>, ApiError> {
         self.typed("a boolean", Value::as_bool)
     }

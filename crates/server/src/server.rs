@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use andante_engine::{EngineHandle, Tenant};
+use andante_engine::EngineHandle;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::api::{self, ResponseStore};
-use crate::caller::Caller;
+use crate::caller::{Account, Caller};
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
 use crate::json::Field;
@@ -29,10 +29,14 @@ const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// The longest request id that is taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
-/// The HTTP side of one engine. Clones share everything; those for one tenant prepare requests that share prefixes with
-/// that tenant's only.
+/// The HTTP side of one engine. Clones share everything; one for a request knows whose it is, and where tenants are kept
+/// apart, prepares what shares prefixes with that tenant's only.
 #[derive(Clone)]
-pub struct Server(Arc<Shared>, EngineHandle);
+pub struct Server {
+    shared: Arc<Shared>,
+    engine: EngineHandle,
+    account: Account,
+}
 
 struct Shared {
     config: Arc<ServerConfig>,
@@ -55,48 +59,64 @@ impl Server {
             next_id: AtomicU64::new(0),
             started_at_s: unix_time_s(),
         };
-        Self(Arc::new(shared), engine)
+        Self {
+            shared: Arc::new(shared),
+            engine,
+            account: Account::default(),
+        }
     }
 
-    /// The server as a tenant meets it: with prefixes of its own, if tenants are kept apart.
-    pub(crate) fn for_tenant(&self, tenant: &Tenant) -> Self {
-        let engine = if self.0.config.isolate_tenants {
-            self.1.with_salt(tenant.salt())
+    /// The server as a caller meets it.
+    fn for_account(&self, account: Account) -> Self {
+        let engine = if self.shared.config.isolate_tenants {
+            self.engine.with_salt(account.tenant.salt())
         } else {
-            self.1.clone()
+            self.engine.clone()
         };
-        Self(Arc::clone(&self.0), engine)
+        Self {
+            shared: Arc::clone(&self.shared),
+            engine,
+            account,
+        }
     }
 
     /// All routes, with what surrounds them; for [`serve`](crate::serve), or for calls without a socket.
     pub fn router(&self) -> Router {
         api::routes(self.clone())
             .layer(middleware::from_fn_with_state(self.clone(), authorize))
-            .layer(cors(&self.0.config.cors_origins))
+            .layer(cors(&self.shared.config.cors_origins))
             .layer(middleware::from_fn_with_state(self.clone(), surround))
     }
 
     pub(crate) fn engine(&self) -> &EngineHandle {
-        &self.1
+        &self.engine
     }
 
     pub(crate) fn config(&self) -> &Arc<ServerConfig> {
-        &self.0.config
+        &self.shared.config
+    }
+
+    /// Whom this one is for.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Responses that were asked to be kept.
     pub(crate) fn responses(&self) -> &ResponseStore {
-        &self.0.responses
+        &self.shared.responses
     }
 
     pub(crate) fn started_at_s(&self) -> u64 {
-        self.0.started_at_s
+        self.shared.started_at_s
     }
 
     /// An id that no other answer of this or another run has: clients merge turns that share one.
     pub(crate) fn unique_id(&self, prefix: &str) -> String {
-        let number = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        format!("{prefix}{:016x}{number:08x}", self.0.ids.hash_one(number))
+        let number = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        format!(
+            "{prefix}{:016x}{number:08x}",
+            self.shared.ids.hash_one(number)
+        )
     }
 
     /// The request's body, within its limits of size and time.
@@ -112,12 +132,12 @@ impl Server {
         {
             return Err(ApiError::ContentEncoding);
         }
-        let limit = self.0.config.body_limit_bytes;
+        let limit = self.shared.config.body_limit_bytes;
         if body.size_hint().lower() > limit as u64 {
             return Err(ApiError::BodyTooLarge { limit });
         }
         let whole = Limited::new(body, limit).collect();
-        match tokio::time::timeout(self.0.config.body_timeout, whole).await {
+        match tokio::time::timeout(self.shared.config.body_timeout, whole).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 Err(ApiError::BodyTooLarge { limit })
@@ -127,17 +147,20 @@ impl Server {
         }
     }
 
-    /// Reads a request's body and runs `work` on it, as [`prepare`](Self::prepare) does.
+    /// Reads a request's body and runs `work` on it, as [`prepare`](Self::prepare) does, with the server of its sender.
     pub(crate) async fn prepare_body<T: Send + 'static>(
         &self,
         headers: &HeaderMap,
         body: Body,
         work: impl FnOnce(&Self, &Field<'_>) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
+        let caller = Caller::of(headers);
         let body = self.read_body(headers, body).await?;
         self.prepare(move |server| {
             let body: Value = serde_json::from_slice(&body)?;
-            work(server, &Field::body(&body)?)
+            let body = Field::body(&body)?;
+            let account = caller.identify(&body, server.config())?;
+            work(&server.for_account(account), &body)
         })
         .await
     }
@@ -148,7 +171,7 @@ impl Server {
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let permit = self
-            .0
+            .shared
             .preparing
             .clone()
             .acquire_owned()

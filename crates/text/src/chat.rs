@@ -20,6 +20,9 @@ pub struct ChatRequest {
     pub template_args: Map<String, Value>,
     /// Whether the prompt ends with the opening of the assistant's next message.
     pub add_generation_prompt: bool,
+    /// Whether the prompt ends within the last message, which the answer goes on with; nothing else is opened then. Only for a
+    /// last message that has text and calls nothing.
+    pub continue_final_message: bool,
 }
 
 impl ChatRequest {
@@ -43,6 +46,7 @@ impl Default for ChatRequest {
             parallel_tool_calls: true,
             template_args: Map::new(),
             add_generation_prompt: false,
+            continue_final_message: false,
         }
     }
 }

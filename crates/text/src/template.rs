@@ -29,9 +29,9 @@ mod tests;
 use andante_gguf::{Metadata, Value as MetadataValue};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{Environment, Error, Output, State, Value, context};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context};
 
-use codes::Codes;
+use codes::{CUT, Codes};
 use messages::Form;
 use source::{Frame, ROLE_TOKEN, ROLES, rewrite};
 
@@ -200,10 +200,15 @@ impl ChatTemplate {
             arguments.entry("thinking").or_insert(on);
         }
         let arguments = serde_json::Value::Object(arguments);
+        let continued = request.continue_final_message;
+        let mut messages_json = messages::to_json(messages, form);
+        if continued {
+            messages::push_to_last(&mut messages_json, CUT);
+        }
         let context = context! {
-            messages => template_value(&messages::to_json(messages, form)),
+            messages => template_value(&messages_json),
             tools,
-            add_generation_prompt => request.add_generation_prompt,
+            add_generation_prompt => request.add_generation_prompt && !continued,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
             ..template_value(&messages::user_value(&arguments))
@@ -214,7 +219,14 @@ impl ChatTemplate {
             BASE_FUEL + count * MESSAGE_FUEL + messages::size(request),
         ));
         let text = environment.get_template(name)?.render(context)?;
-        Ok(self.codes.decode(&text))
+        if !continued {
+            return Ok(self.codes.decode(&text));
+        }
+        let cut = text.rfind(CUT).ok_or_else(|| {
+            let why = "it leaves out the last message's end, so the answer cannot go on with it";
+            Error::new(ErrorKind::InvalidOperation, why)
+        })?;
+        Ok(self.codes.decode(&text[..cut]))
     }
 }
 

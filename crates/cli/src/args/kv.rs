@@ -22,9 +22,6 @@ pub(crate) struct KvDiskArgs {
     /// Encrypt what is stored: a file of 32 bytes, or of 64 hexadecimal digits, that nobody else may read
     #[arg(long, value_name = "FILE", requires = "kv_place")]
     pub(crate) kv_encrypt_key_file: Option<PathBuf>,
-    /// Give every tenant a prefix cache of its own, so that none learns by timing what another asked
-    #[arg(long)]
-    pub(crate) kv_isolate_tenants: bool,
 }
 
 /// What to do with a folder of stored KV.

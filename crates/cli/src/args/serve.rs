@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use andante_server::ApiKey;
 use clap::{Args, ValueEnum};
 
-use super::{EngineArgs, KvDiskArgs, ModelArgs};
+use super::{EngineArgs, KvDiskArgs, ModelArgs, Pooling};
 
 /// Options of `serve`.
 #[derive(Args, Debug)]
@@ -29,7 +29,8 @@ pub(crate) struct ServeArgs {
     pub(crate) unix_socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// Where a request's tenant is looked for, first to last: the header x-tenant, the body's field `user`, the API key
+    /// Where a request's tenant is looked for, first to last: the header x-tenant, the body's field `user`, the API key; without
+    /// keys of the server's own, clients may send any
     /// [default: header,user,key; with API keys only key]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SOURCES")]
     pub(crate) tenant_from: Option<Vec<TenantFrom>>,
@@ -39,6 +40,13 @@ pub(crate) struct ServeArgs {
     /// Weight of a tenant's share of the time; others weigh 1. May be repeated
     #[arg(long, value_name = "NAME=WEIGHT", value_parser = parse_weight)]
     pub(crate) tenant_weight: Vec<(String, u32)>,
+    /// Give every tenant a prefix cache of its own, so that none learns by timing what another asked. Only API keys tell tenants
+    /// apart who might want to know
+    #[arg(long)]
+    pub(crate) kv_isolate_tenants: bool,
+    /// How the hidden states of a text become its embedding [default: what the file says, else last]
+    #[arg(long, value_name = "mean|last", value_parser = Pooling::parse)]
+    pub(crate) pooling: Option<Pooling>,
     /// Seconds that a request may wait for its turn [default: as long as its client waits]
     #[arg(long, value_name = "S")]
     pub(crate) queue_timeout_s: Option<u32>,

@@ -51,6 +51,7 @@ fn configure(config: &mut EngineConfig, args: &ServeArgs) {
     config.first_token_timeout_s = args.ttft_timeout_s;
     config.reader_timeout_s = args.idle_client_timeout_s;
     config.record = args.record.clone();
+    config.pooling = args.pooling.map(Into::into);
 }
 
 async fn serve(
@@ -63,7 +64,7 @@ async fn serve(
     let config = ServerConfig {
         drain_timeout: Duration::from_secs(args.drain_s),
         tenant_from: tenant_from(args, !api_keys.is_empty()),
-        isolate_tenants: args.kv.kv_isolate_tenants,
+        isolate_tenants: args.kv_isolate_tenants,
         api_keys,
         cors_origins: access.cors_origin.clone(),
         body_limit_bytes: (access.max_body_mib as usize) << 20,

@@ -49,15 +49,24 @@ pub(super) fn decode(body: &Field<'_>) -> Result<Option<Constrained>, ApiError> 
         if field.value().is_none_or(|value| value == "") {
             continue;
         }
-        if let Some(constraint) = read(&field)? {
-            if let Some(first) = &found {
-                let why = format!("`{}` already asks for a form of the answer", first.name);
-                return Err(field.error(why));
-            }
-            found = Some(Constrained { constraint, name });
-        }
+        let asked = read(&field)?.map(|constraint| Constrained { constraint, name });
+        found = only(found, asked)?;
     }
     Ok(found)
+}
+
+/// The one of two that asks for a form; they must not both.
+pub(super) fn only(
+    first: Option<Constrained>,
+    second: Option<Constrained>,
+) -> Result<Option<Constrained>, ApiError> {
+    match (first, second) {
+        (Some(first), Some(second)) => Err(ApiError::Field {
+            path: second.name.to_owned(),
+            why: format!("`{}` already asks for a form of the answer", first.name),
+        }),
+        (first, second) => Ok(first.or(second)),
+    }
 }
 
 fn response_format(format: &Field<'_>) -> Result<Option<Constrained>, ApiError> {

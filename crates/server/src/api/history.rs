@@ -11,6 +11,14 @@ pub(super) fn settle(messages: &mut [Message]) {
     name_results(messages);
 }
 
+/// Whether the last message is the beginning of an answer, which APIs that allow this have the model go on with.
+pub(super) fn is_open(messages: &[Message]) -> bool {
+    messages.last().is_some_and(|last| {
+        let text = last.content.as_deref().unwrap_or_default();
+        last.role == Role::Assistant && last.tool_calls.is_empty() && !text.is_empty()
+    })
+}
+
 /// Puts the results of an assistant's calls into the order of the calls. Clients that run tools side by side send them
 /// as they came in, and not in the same order every time.
 fn order_results(messages: &mut [Message]) {

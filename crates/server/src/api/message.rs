@@ -6,6 +6,7 @@
 use andante_text::{Message, Role, ToolCall};
 use serde_json::Value;
 
+use super::tools;
 use crate::error::ApiError;
 use crate::json::Field;
 
@@ -41,7 +42,7 @@ fn decode(message: &Field<'_>) -> Result<Message, ApiError> {
 }
 
 fn role(field: &Field<'_>) -> Result<Role, ApiError> {
-    match field.string()?.ok_or_else(|| field.missing())? {
+    match field.required()? {
         "system" => Ok(Role::System),
         "developer" => Ok(Role::Developer),
         "user" => Ok(Role::User),
@@ -71,7 +72,7 @@ fn content(field: &Field<'_>) -> Result<Option<String>, ApiError> {
 fn part_text<'a>(part: &Field<'a>) -> Result<&'a str, ApiError> {
     part.map()?;
     let kind = part.get("type");
-    let text = match kind.string()?.ok_or_else(|| kind.missing())? {
+    let text = match kind.required()? {
         "text" | "input_text" | "output_text" => part.get("text"),
         "refusal" => part.get("refusal"),
         other => {
@@ -79,10 +80,10 @@ fn part_text<'a>(part: &Field<'a>) -> Result<&'a str, ApiError> {
             return Err(kind.error(why));
         }
     };
-    text.string()?.ok_or_else(|| text.missing())
+    text.required()
 }
 
-/// Calls that the assistant made earlier. Their arguments were written by a model and may be no JSON at all.
+/// Calls that the assistant made earlier.
 fn tool_calls(message: &Field<'_>) -> Result<Vec<ToolCall>, ApiError> {
     let calls = message.get("tool_calls");
     let former = message.get("function_call");
@@ -99,17 +100,10 @@ fn tool_calls(message: &Field<'_>) -> Result<Vec<ToolCall>, ApiError> {
 
 fn tool_call(id: Option<String>, function: &Field<'_>) -> Result<ToolCall, ApiError> {
     function.map()?.ok_or_else(|| function.missing())?;
-    let name = function.get("name");
-    let arguments = function.get("arguments");
     Ok(ToolCall {
         id,
-        name: name.string()?.ok_or_else(|| name.missing())?.to_owned(),
-        arguments: match arguments.value() {
-            None => "{}".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Object(object)) => Value::Object(object.clone()).to_string(),
-            Some(_) => return Err(arguments.wrong_type("a string")),
-        },
+        name: function.get("name").required()?.to_owned(),
+        arguments: tools::arguments(&function.get("arguments"))?,
     })
 }
 

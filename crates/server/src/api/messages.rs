@@ -72,16 +72,10 @@ fn decode(
 
 fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
     let mut sampling = sampling::decode(body)?;
-    let (now, before) = (
-        body.get("output_config").get("format"),
-        body.get("output_format"),
-    );
-    let constraint = if now.is_present() {
-        constraint::format(&now, "output_config.format.schema", true)?
-    } else {
-        constraint::format(&before, "output_format.schema", true)?
-    };
-    sampling.constraint = constraint.or(sampling.constraint);
+    let now = body.get("output_config").get("format");
+    let now = constraint::format(&now, "output_config.format.schema", true)?;
+    let before = constraint::format(&body.get("output_format"), "output_format.schema", true)?;
+    sampling.constraint = constraint::only(constraint::only(sampling.constraint, before)?, now)?;
     Ok(sampling)
 }
 
@@ -91,10 +85,10 @@ fn chat_request(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiErr
     let read = conversation::Reader::new(server.engine(), &tools);
     messages.extend(read.messages(&body.get("messages"))?);
     super::history::settle(&mut messages);
+    let continue_final_message = super::history::is_open(&messages);
     let choice = body.get("tool_choice");
     let single = choice.get("disable_parallel_tool_use").bool()? == Some(true);
-    let tool_choice = conversation::tool_choice(&choice)?;
-    tools.check(&tool_choice, &choice)?;
+    let tool_choice = tools.choose(&choice)?;
     Ok(ChatRequest {
         tools: tools.listed(),
         loaded_tools: tools.loaded(&messages),
@@ -103,5 +97,6 @@ fn chat_request(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiErr
         parallel_tool_calls: !single,
         template_args: conversation::template_args(body)?,
         add_generation_prompt: true,
+        continue_final_message,
     })
 }

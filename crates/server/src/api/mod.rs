@@ -16,10 +16,15 @@ mod responses;
 mod sampling;
 mod scheduler;
 mod tokens;
+mod tools;
 mod wire;
+
+use std::convert::Infallible;
 
 use andante_engine::{Delta, FinishReason, Request, Usage};
 use axum::body::Body;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -30,7 +35,7 @@ pub(crate) use responses::ResponseStore;
 
 use crate::Server;
 use crate::answer::{Answer, Choice, Totals};
-use crate::caller::Caller;
+use crate::caller::Account;
 use crate::error::{ApiError, Envelope};
 use crate::json::Field;
 use crate::sse::{self, Frames};
@@ -79,6 +84,18 @@ pub(crate) fn routes(server: Server) -> Router {
         .method_not_allowed_fallback(no_method)
         .fallback(no_route)
         .with_state(server)
+}
+
+/// The `{id}` of a path. One that is not text is empty, and nobody's.
+pub(crate) struct Id(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let id = Path::<String>::from_request_parts(parts, state).await;
+        Ok(Self(id.map(|Path(id)| id).unwrap_or_default()))
+    }
 }
 
 /// A decoded and prepared request: what to run, and how to write the answer.
@@ -153,13 +170,12 @@ async fn begin<E: Send + 'static>(
     body: Body,
     decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<(Answer, Job<E>), ApiError> {
-    let caller = Caller::of(headers);
     let mut job = server
         .prepare_body(headers, body, move |server, body| {
-            let (tenant, priority) = caller.identify(body, server.config())?;
-            let mut job = decode(&server.for_tenant(&tenant), body)?;
+            let mut job = decode(server, body)?;
+            let Account { tenant, priority } = server.account();
             for request in &mut job.requests {
-                request.set_account(tenant.clone(), priority);
+                request.set_account(tenant.clone(), *priority);
             }
             Ok(job)
         })

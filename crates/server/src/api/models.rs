@@ -4,10 +4,10 @@
 
 use andante_text::ChatTemplate;
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 
+use super::Id;
 use crate::Server;
 use crate::error::ApiError;
 
@@ -24,10 +24,8 @@ pub(super) async fn list(State(server): State<Server>) -> Json<Value> {
 
 pub(super) async fn retrieve(
     State(server): State<Server>,
-    id: Result<Path<String>, PathRejection>,
+    Id(id): Id,
 ) -> Result<Json<Value>, ApiError> {
-    // A name that is not text is nobody's name.
-    let id = id.map(|Path(id)| id).unwrap_or_default();
     let served = &server.config().model_name;
     if id == *served {
         return Ok(Json(model(&server)));

@@ -14,7 +14,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::{Map, Value};
 
-use super::{Job, history, sampling};
+use super::{Job, constraint, history, sampling, tools};
 use crate::Server;
 use crate::error::ApiError;
 use crate::json::Field;
@@ -47,6 +47,7 @@ fn decode_chat(server: &Server, body: &Field<'_>) -> Result<Job<OllamaEncoder>, 
     // Without messages this asks for the model to be loaded, which it is.
     if !messages.is_empty() {
         let chat = ChatRequest {
+            continue_final_message: history::is_open(&messages),
             messages,
             tools: super::chat::request::tools(body)?,
             template_args: template_args(body)?,
@@ -92,8 +93,7 @@ fn job(
     kind: Kind,
     requests: Vec<andante_engine::Request>,
 ) -> Result<Job<OllamaEncoder>, ApiError> {
-    let model = body.get("model");
-    let model = model.string()?.ok_or_else(|| model.missing())?;
+    let model = body.get("model").required()?;
     Ok(Job {
         encoder: OllamaEncoder::new(kind, model, requests.is_empty()),
         requests,
@@ -109,45 +109,37 @@ fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
     let mut sampling = sampling::decode(&options)?;
     let format = body.get("format");
     let constraint = match format.value() {
-        None => return Ok(sampling),
-        Some(Value::String(text)) if text.is_empty() => return Ok(sampling),
-        Some(Value::String(text)) if text == "json" => Constraint::JsonObject,
-        Some(schema @ Value::Object(_)) => Constraint::JsonSchema {
+        None => None,
+        Some(Value::String(text)) if text.is_empty() => None,
+        Some(Value::String(text)) if text == "json" => Some(Constraint::JsonObject),
+        Some(schema @ Value::Object(_)) => Some(Constraint::JsonSchema {
             schema: schema.clone(),
             strict: false,
-        },
+        }),
         Some(_) => return Err(format.wrong_type("`json` or a schema")),
     };
-    sampling.constraint = Some(Constrained {
-        constraint,
-        name: "format",
-    });
+    let name = "format";
+    let asked = constraint.map(|constraint| Constrained { constraint, name });
+    sampling.constraint = constraint::only(sampling.constraint, asked)?;
     Ok(sampling)
 }
 
 /// `think`: a switch, or how hard.
 fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     let think = body.get("think");
-    let mut args = Map::new();
     match think.value() {
-        None => {}
-        Some(Value::Bool(on)) => {
-            args.insert("enable_thinking".to_owned(), (*on).into());
-        }
-        Some(Value::String(effort)) => {
-            args.insert("enable_thinking".to_owned(), true.into());
-            args.insert("reasoning_effort".to_owned(), effort.as_str().into());
-        }
-        Some(_) => return Err(think.wrong_type("a boolean or a string")),
+        None => Ok(Map::new()),
+        Some(Value::Bool(on)) => Ok(tools::thinking(Some(*on), None)),
+        Some(Value::String(effort)) => Ok(tools::thinking(Some(effort != "none"), Some(effort))),
+        Some(_) => Err(think.wrong_type("a boolean or a string")),
     }
-    Ok(args)
 }
 
 fn read_message(message: &Field<'_>) -> Result<Message, ApiError> {
     message.map()?;
     refuse_images(message)?;
     let role = message.get("role");
-    let role = match role.string()?.ok_or_else(|| role.missing())? {
+    let role = match role.required()? {
         "system" => Role::System,
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -179,15 +171,10 @@ fn read_message(message: &Field<'_>) -> Result<Message, ApiError> {
 fn read_call(call: &Field<'_>) -> Result<ToolCall, ApiError> {
     let function = call.get("function");
     function.map()?.ok_or_else(|| function.missing())?;
-    let name = function.get("name");
     Ok(ToolCall {
         id: call.get("id").string()?.map(str::to_owned),
-        name: name.string()?.ok_or_else(|| name.missing())?.to_owned(),
-        arguments: match function.get("arguments").value() {
-            None => "{}".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        },
+        name: function.get("name").required()?.to_owned(),
+        arguments: tools::arguments(&function.get("arguments"))?,
     })
 }
 

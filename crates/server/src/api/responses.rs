@@ -10,9 +10,10 @@ mod store;
 mod tests;
 mod tools;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use andante_engine::Sampling;
+use andante_engine::{FinishReason, Priority, Sampling, Tenant};
 use andante_text::{ChatRequest, Message, Role, ToolChoice};
 use axum::Json;
 use axum::body::Body;
@@ -24,6 +25,7 @@ use serde_json::{Map, Value, json};
 use super::{Job, constraint, sampling};
 use crate::Server;
 use crate::answer::Choice;
+use crate::config::MAX_TOP_LOGPROBS;
 use crate::error::ApiError;
 use crate::json::Field;
 use crate::server::unix_time_s;
@@ -39,7 +41,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let owner = kept::owner(&headers);
+    let owner = kept::owner(&server, &headers);
     super::answer(server, &headers, body, move |server, body| {
         decode(server, body, owner)
     })
@@ -51,9 +53,9 @@ pub(super) async fn input_tokens(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
-    let owner = kept::owner(&headers);
+    let owner = kept::owner(&server, &headers);
     let count = server.prepare_body(&headers, body, move |server, body| {
-        let input = Input::decode(server, body, owner.as_deref())?;
+        let input = Input::decode(server, body, &owner)?;
         Ok(server.engine().count_tokens(&input.chat)?)
     });
     let count = count.await?;
@@ -63,7 +65,7 @@ pub(super) async fn input_tokens(
 }
 
 /// What the model is asked for in place of the conversation.
-const SUMMARISE: &str = "Summarise the conversation so far for somebody who is to go on with it and sees nothing else: \
+pub(super) const SUMMARISE: &str = "Summarise the conversation so far for somebody who is to go on with it and sees nothing else: \
     the goal, decisions and facts that matter, what was done, what is left to do. Write only the summary.";
 
 /// `POST /v1/responses/compact`: the conversation as one item, sealed, that takes its place in the next request.
@@ -72,16 +74,21 @@ pub(super) async fn compact(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
-    let owner = kept::owner(&headers);
+    let owner = kept::owner(&server, &headers);
     let job = move |server: &Server, body: &Field<'_>| {
-        let model = body.get("model");
-        model.string()?.ok_or_else(|| model.missing())?;
-        let mut chat = Input::decode(server, body, owner.as_deref())?.chat;
+        body.get("model").required()?;
+        let mut chat = Input::decode(server, body, &owner)?.chat;
         chat.messages.push(Message::new(Role::User, SUMMARISE));
         chat.tool_choice = ToolChoice::None;
         chat.template_args
             .insert("enable_thinking".to_owned(), false.into());
-        let request = server.engine().prepare_chat(&chat, sampling(body)?)?;
+        // The form that the client asked for is that of an answer, which this is not.
+        let sampling = Sampling {
+            constraint: None,
+            stop: Vec::new(),
+            ..sampling(body)?
+        };
+        let request = server.engine().prepare_chat(&chat, sampling)?;
         Ok(Job {
             requests: vec![request],
             choices_per_prompt: 1,
@@ -92,6 +99,10 @@ pub(super) async fn compact(
     };
     let (answer, _) = super::begin(&server, &headers, body, job).await?;
     let (choices, totals) = answer.collect().await?;
+    let is_cut = |choice: &Choice| choice.reason == FinishReason::Length;
+    if choices.iter().any(is_cut) {
+        return Err(ApiError::SummaryCut);
+    }
     let summary: String = choices.iter().map(Choice::text).collect();
     let item = json!({
         "id": server.unique_id("cmp_"),
@@ -110,12 +121,10 @@ pub(super) async fn compact(
 fn decode(
     server: &Server,
     body: &Field<'_>,
-    owner: Option<String>,
+    owner: Tenant,
 ) -> Result<Job<ResponseEncoder>, ApiError> {
-    refuse_unsupported(body)?;
-    let model = body.get("model");
-    let model = model.string()?.ok_or_else(|| model.missing())?;
-    let input = Input::decode(server, body, owner.as_deref())?;
+    let model = body.get("model").required()?;
+    let input = Input::decode(server, body, &owner)?;
     let sampling = sampling(body)?;
     let response = beginning(server, model, body, &sampling);
     let request = server.engine().prepare_chat(&input.chat, sampling)?;
@@ -141,6 +150,16 @@ fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
     if background.bool()? == Some(true) {
         return Err(background.unsupported("an answer in the background"));
     }
+    let top = body.get("top_logprobs");
+    if top.integer(0, MAX_TOP_LOGPROBS)?.is_some_and(|top| top > 0) {
+        return Err(top.unsupported("log-probabilities"));
+    }
+    let include = body.get("include");
+    for item in include.items()?.into_iter().flatten() {
+        if item.string()? == Some("message.output_text.logprobs") {
+            return Err(item.unsupported("log-probabilities"));
+        }
+    }
     for (name, what) in [
         ("conversation", "a conversation kept here"),
         ("prompt", "a prompt kept here"),
@@ -157,8 +176,8 @@ fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
     let mut sampling = sampling::decode(body)?;
     let text = body.get("text");
     text.map()?;
-    let constraint = constraint::format(&text.get("format"), "text.format.schema", false)?;
-    sampling.constraint = constraint.or(sampling.constraint);
+    let format = constraint::format(&text.get("format"), "text.format.schema", false)?;
+    sampling.constraint = constraint::only(sampling.constraint, format)?;
     Ok(sampling)
 }
 
@@ -182,6 +201,9 @@ fn warning(skipped: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| format!("items of unknown types were skipped: {}", names.join(" ")))
 }
 
+/// An item that stands for a stored one.
+const REFERENCE: &str = "item_reference";
+
 /// What a request says, read.
 struct Input {
     chat: ChatRequest,
@@ -192,7 +214,8 @@ struct Input {
 }
 
 impl Input {
-    fn decode(server: &Server, body: &Field<'_>, owner: Option<&str>) -> Result<Self, ApiError> {
+    fn decode(server: &Server, body: &Field<'_>, owner: &Tenant) -> Result<Self, ApiError> {
+        refuse_unsupported(body)?;
         let earlier = earlier(server, body, owner)?;
         let own = own_items(server, body, owner)?;
         let own_body = json!({ "input": own });
@@ -240,11 +263,7 @@ impl Input {
 }
 
 /// The conversation of the response that this one goes on from.
-fn earlier(
-    server: &Server,
-    body: &Field<'_>,
-    owner: Option<&str>,
-) -> Result<Vec<Arc<Value>>, ApiError> {
+fn earlier(server: &Server, body: &Field<'_>, owner: &Tenant) -> Result<Vec<Arc<Value>>, ApiError> {
     let Some(id) = body.get("previous_response_id").string()? else {
         return Ok(Vec::new());
     };
@@ -255,11 +274,7 @@ fn earlier(
 }
 
 /// The request's own items, each with an id; references are followed.
-fn own_items(
-    server: &Server,
-    body: &Field<'_>,
-    owner: Option<&str>,
-) -> Result<Vec<Value>, ApiError> {
+fn own_items(server: &Server, body: &Field<'_>, owner: &Tenant) -> Result<Vec<Value>, ApiError> {
     let input = body.get("input");
     let mut own = Vec::new();
     match input.value() {
@@ -269,9 +284,9 @@ fn own_items(
             own.push(json!({ "type": "message", "role": "user", "content": [part] }));
         }
         Some(Value::Array(_)) => {
+            let mut stored = referred(server, &input, owner)?;
             for item in input.items()?.into_iter().flatten() {
-                item.map()?;
-                own.push(followed(server, &item, owner)?);
+                own.push(followed(&item, &mut stored)?);
             }
         }
         Some(_) => return Err(input.wrong_type("a string or an array of items")),
@@ -287,44 +302,52 @@ fn own_items(
     Ok(own)
 }
 
+/// The stored items that an input refers to. Each may be named once: a short request must not become a long one.
+fn referred(
+    server: &Server,
+    input: &Field<'_>,
+    owner: &Tenant,
+) -> Result<HashMap<String, Value>, ApiError> {
+    let mut ids = HashSet::new();
+    for item in input.items()?.into_iter().flatten() {
+        item.map()?;
+        if item.get("type").string()? == Some(REFERENCE) {
+            let id = item.get("id");
+            if !ids.insert(id.required()?) {
+                return Err(id.error("this item is referred to twice"));
+            }
+        }
+    }
+    Ok(server.responses().items(&ids, owner))
+}
+
 /// The item itself, or the stored one that it names.
-fn followed(server: &Server, item: &Field<'_>, owner: Option<&str>) -> Result<Value, ApiError> {
-    if item.get("type").string()? != Some("item_reference") {
-        return Ok(item.value().cloned().unwrap_or_default());
+fn followed(item: &Field<'_>, stored: &mut HashMap<String, Value>) -> Result<Value, ApiError> {
+    let itself = || item.value().cloned().unwrap_or_default();
+    if item.get("type").string()? != Some(REFERENCE) {
+        return Ok(itself());
     }
-    let id = item.get("id");
-    let id = id.string()?.ok_or_else(|| id.missing())?;
-    if let Some(stored) = server.responses().item(id, owner) {
-        return Ok(stored);
+    let id = item.get("id").required()?;
+    match stored.remove(id) {
+        Some(stored) => Ok(stored),
+        // Reasoning that is gone is no reason to stop: the reference is passed over like an unknown item.
+        None if id.starts_with("rs_") => Ok(itself()),
+        None => Err(ApiError::NoObjectStored {
+            what: "Item",
+            id: id.to_owned(),
+        }),
     }
-    // Reasoning that is gone is no reason to stop: the reference is passed over like an unknown item.
-    if id.starts_with("rs_") {
-        return Ok(item.value().cloned().unwrap_or_default());
-    }
-    Err(ApiError::NoObjectStored {
-        what: "Item",
-        id: id.to_owned(),
-    })
 }
 
 /// Whether and how hard to think.
 fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
-    let mut args = Map::new();
     let reasoning = body.get("reasoning");
     reasoning.map()?;
-    let Some(effort) = reasoning.get("effort").string()? else {
-        return Ok(args);
-    };
-    args.insert("enable_thinking".to_owned(), (effort != "none").into());
-    // Templates know three degrees.
-    let effort = match effort {
-        "none" => return Ok(args),
-        "minimal" => "low",
-        "xhigh" | "max" => "high",
-        other => other,
-    };
-    args.insert("reasoning_effort".to_owned(), effort.into());
-    Ok(args)
+    let effort = reasoning.get("effort").string()?;
+    Ok(super::tools::thinking(
+        effort.map(|effort| effort != "none"),
+        effort,
+    ))
 }
 
 /// The response before anything of it is there: the request's fields, or their defaults, among its own.
@@ -357,7 +380,11 @@ fn beginning(server: &Server, model: &str, body: &Field<'_>, sampling: &Sampling
         "prompt_cache_key": echo("prompt_cache_key", Value::Null),
         "reasoning": { "effort": of_reasoning("effort"), "summary": of_reasoning("summary") },
         "safety_identifier": echo("safety_identifier", Value::Null),
-        "service_tier": "default",
+        "service_tier": match server.account().priority {
+            Priority::Low => "flex",
+            Priority::Normal => "default",
+            Priority::High => "priority",
+        },
         "store": echo("store", true.into()),
         "temperature": sampling.temperature,
         "text": text,

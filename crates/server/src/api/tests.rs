@@ -38,7 +38,10 @@ async fn models_are_listed_with_the_hints_that_clients_look_for() {
         assert_eq!(model.pointer(hint), Some(&value), "{hint}");
     }
     assert_eq!(server.get("/models/fake-1").await.json(), *model);
+    // An id that is no text is nobody's, in the API's own form.
     server.get("/v1/models/%ff").await.error(404);
+    server.get("/v1/responses/%ff").await.error(404);
+    server.get("/v1/responses/%ff/input_items").await.error(404);
     let error = server.get("/v1/models/some/other").await.error(404);
     assert_eq!(
         (&error["code"], &error["type"]),

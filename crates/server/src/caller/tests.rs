@@ -6,10 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::keys::ApiKey;
 
-fn identify(
-    headers: &[(&'static str, &'static str)],
-    body: &Value,
-) -> Result<(Tenant, Priority), ApiError> {
+fn identify(headers: &[(&'static str, &'static str)], body: &Value) -> Result<Account, ApiError> {
     identify_from(
         headers,
         body,
@@ -21,7 +18,7 @@ fn identify_from(
     headers: &[(&'static str, &'static str)],
     body: &Value,
     sources: &[TenantSource],
-) -> Result<(Tenant, Priority), ApiError> {
+) -> Result<Account, ApiError> {
     let pairs = headers.iter().map(|&(name, value)| {
         (
             HeaderName::from_static(name),
@@ -38,8 +35,8 @@ fn identify_from(
 }
 
 fn tenant(headers: &[(&'static str, &'static str)], body: &Value) -> String {
-    let (tenant, _) = identify(headers, body).expect("well formed");
-    tenant.name().to_owned()
+    let account = identify(headers, body).expect("well formed");
+    account.tenant.name().to_owned()
 }
 
 #[test]
@@ -65,15 +62,15 @@ fn the_first_source_that_is_there_names_the_tenant() {
         "default"
     );
     let only = identify_from(&all, &json!({"user": "ann"}), &[TenantSource::Key]);
-    assert_eq!(only.expect("well formed").0, Tenant::of_key("abc"));
+    assert_eq!(only.expect("well formed").tenant, Tenant::of_key("abc"));
     let none = identify_from(&all, &json!({"user": "ann"}), &[]);
-    assert_eq!(none.expect("well formed").0, Tenant::default());
+    assert_eq!(none.expect("well formed").tenant, Tenant::default());
 }
 
 #[test]
 fn priorities_are_words_in_head_body_or_tier() {
     let priority = |headers: &[(&'static str, &'static str)], body: &Value| {
-        identify(headers, body).expect("well formed").1
+        identify(headers, body).expect("well formed").priority
     };
     assert_eq!(priority(&[], &json!({})), Priority::Normal);
     assert_eq!(

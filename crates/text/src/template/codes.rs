@@ -1,6 +1,7 @@
 //! One character for each control token that a template spells.
 //!
-//! The characters are the last 4,096 code points, U+10F000 to U+10FFFF: private use and two noncharacters. A user's text may
+//! The characters are the last 4,096 code points, U+10F000 to U+10FFFF: private use and two noncharacters, the last for
+//! escapes, the one before for [`CUT`]. A user's text may
 //! contain them too; then they are written as [`ESCAPE`] and a CJK character, which no cut, slice or join can turn into
 //! a code, and are restored after rendering. So a code in a rendered prompt was written by the template.
 
@@ -12,10 +13,12 @@ use crate::tokenizer::{Fragment, SpecialTokens};
 const FIRST: u32 = 0x10_F000;
 /// Begins an escaped character.
 const ESCAPE: char = '\u{10FFFF}';
+/// Where a prompt ends that goes on with its last message. It reaches the template at the end of that message's text.
+pub(super) const CUT: char = '\u{10FFFE}';
 /// An escaped character is as far from this one as the original from [`FIRST`].
 const ESCAPED_FIRST: u32 = 0x4E00;
 /// More codes than any template spells.
-const MAX_CODES: usize = (ESCAPE as u32 - FIRST) as usize;
+const MAX_CODES: usize = (CUT as u32 - FIRST) as usize;
 
 /// The control tokens of a vocabulary, and the codes that a template needed so far.
 #[derive(Debug)]

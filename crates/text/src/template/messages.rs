@@ -25,6 +25,14 @@ pub(super) fn to_json(messages: &[Message], form: Form) -> Value {
         .collect()
 }
 
+/// Adds a character to the text of the last of these messages.
+pub(super) fn push_to_last(messages: &mut Value, mark: char) {
+    let last = messages.as_array_mut().and_then(|all| all.last_mut());
+    if let Some(Value::String(text)) = last.and_then(|message| message.get_mut("content")) {
+        text.push(mark);
+    }
+}
+
 fn message_json(message: &Message, form: Form) -> Value {
     let role = match message.role {
         Role::Developer if !form.developer => Role::System,

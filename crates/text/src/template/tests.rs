@@ -476,6 +476,32 @@ fn arguments_are_text_where_a_template_wants_text() {
 }
 
 #[test]
+fn a_message_that_is_continued_ends_the_prompt() {
+    let continued = |text: &str| ChatRequest {
+        messages: vec![
+            Message::new(Role::User, "Name a colour."),
+            Message::new(Role::Assistant, text),
+        ],
+        add_generation_prompt: true,
+        continue_final_message: true,
+        ..ChatRequest::default()
+    };
+    let trimming = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}\
+        {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    // The blank that a template would trim is the model's to go on from, and users' private characters cut nothing.
+    for text in ["It is ", "a\u{10FFFE}b\u{10FFFF}", "<|im_end|>"] {
+        let (rendered, control) = render(trimming, &continued(text));
+        let before = "<|im_start|>user\nName a colour.<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(rendered, before.to_owned() + text);
+        assert_eq!(control, [IM_START, IM_END, IM_START], "{text}");
+    }
+    let without =
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+    let error = template(without).render(&continued("It is")).unwrap_err();
+    assert!(error.to_string().contains("leaves out"), "{error}");
+}
+
+#[test]
 fn the_clock_is_there() {
     let (text, _) = render("{{ strftime_now('%Y-%m-%d') }}", &user("x"));
     assert_eq!(text.len(), 10);

@@ -1,22 +1,19 @@
 //! A chat request's conversation, tools and wishes about thinking, from the wire to [`ChatRequest`].
 
-use andante_text::{ChatRequest, ToolChoice};
+use andante_text::{ChatRequest, Message, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use crate::api::{history, message};
+use crate::api::{history, message, tools};
 use crate::error::ApiError;
 use crate::json::Field;
 
 pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
-    let continued = body.get("continue_final_message");
-    if continued.bool()? == Some(true) {
-        return Err(continued.unsupported("continuing a message"));
-    }
     refuse_audio(&body.get("modalities"))?;
     let mut tools = tools(body)?;
     let mut messages = message::decode_all(&body.get("messages"))?;
     history::settle(&mut messages);
     Ok(ChatRequest {
+        continue_final_message: continues(body, &messages)?,
         messages,
         tool_choice: tool_choice(body, &mut tools)?,
         tools,
@@ -25,6 +22,21 @@ pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> 
         add_generation_prompt: body.get("add_generation_prompt").bool()?.unwrap_or(true),
         ..ChatRequest::default()
     })
+}
+
+/// Whether the answer goes on with the last message: `continue_final_message`, as vLLM has it. OpenAI's API begins a new one.
+fn continues(body: &Field<'_>, messages: &[Message]) -> Result<bool, ApiError> {
+    let field = body.get("continue_final_message");
+    if field.bool()? != Some(true) {
+        return Ok(false);
+    }
+    if body.get("add_generation_prompt").bool()? == Some(true) {
+        return Err(field.error("`add_generation_prompt` asks for another message"));
+    }
+    if !history::is_open(messages) {
+        return Err(field.error("the last message must be text of the assistant"));
+    }
+    Ok(true)
 }
 
 fn refuse_audio(modalities: &Field<'_>) -> Result<(), ApiError> {
@@ -90,13 +102,10 @@ fn tool_choice(body: &Field<'_>, tools: &mut Vec<Value>) -> Result<ToolChoice, A
         }
         Some(_) => return Err(field.wrong_type("a string or an object")),
     };
-    match &choice {
-        ToolChoice::Required if tools.is_empty() => Err(field.error("needs `tools`")),
-        ToolChoice::Named(name) if tools.iter().all(|tool| tool["function"]["name"] != **name) => {
-            Err(field.error(format!("`{name}` is none of the request's tools")))
-        }
-        _ => Ok(choice),
-    }
+    let names = tools
+        .iter()
+        .filter_map(|tool| tool["function"]["name"].as_str());
+    tools::checked(choice, &field, names)
 }
 
 fn mode(field: &Field<'_>, word: &str) -> Result<ToolChoice, ApiError> {
@@ -115,7 +124,7 @@ fn name<'a>(field: &Field<'a>) -> Result<&'a str, ApiError> {
         Some(_) => function.get("name"),
         None => field.get("name"),
     };
-    name.string()?.ok_or_else(|| name.missing())
+    name.required()
 }
 
 fn names<'a>(tools: &Field<'a>) -> Result<Vec<&'a str>, ApiError> {
@@ -125,7 +134,6 @@ fn names<'a>(tools: &Field<'a>) -> Result<Vec<&'a str>, ApiError> {
 
 /// What the chat template can read beside messages and tools.
 fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
-    let mut args = Map::new();
     let (thinking, reasoning) = (body.get("thinking"), body.get("reasoning"));
     thinking.map()?;
     reasoning.map()?;
@@ -134,25 +142,13 @@ fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
         None => reasoning.get("effort").string()?,
     };
     let mut on = effort.map(|effort| effort != "none");
-    // Templates know three degrees.
-    let effort = match effort {
-        Some("minimal") => Some("low"),
-        Some("xhigh" | "max") => Some("high"),
-        Some("none") | None => None,
-        other => other,
-    };
-    if let Some(effort) = effort {
-        args.insert("reasoning_effort".to_owned(), effort.into());
-    }
     on = reasoning.get("enabled").bool()?.or(on);
     on = match thinking.get("type").string()? {
         Some("enabled" | "adaptive") => Some(true),
         Some("disabled") => Some(false),
         _ => on,
     };
-    if let Some(on) = body.get("enable_thinking").bool()?.or(on) {
-        args.insert("enable_thinking".to_owned(), on.into());
-    }
+    let mut args = tools::thinking(body.get("enable_thinking").bool()?.or(on), effort);
     if let Some(given) = body.get("chat_template_kwargs").map()? {
         args.extend(given.clone());
     }

@@ -8,6 +8,7 @@ use andante_engine::EngineHandle;
 use andante_text::{Message, Role, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
+use crate::api::tools;
 use crate::error::ApiError;
 use crate::json::Field;
 
@@ -24,7 +25,7 @@ pub(super) fn system(field: &Field<'_>) -> Result<Vec<Message>, ApiError> {
         Some(Value::Array(_)) => {
             let mut texts = Vec::new();
             for block in field.items()?.into_iter().flatten() {
-                texts.push(without_billing(text_of(&block, "text")?));
+                texts.push(without_billing(block.get("text").required()?));
             }
             texts.retain(|text| !text.is_empty());
             texts.join("\n")
@@ -46,22 +47,8 @@ fn without_billing(text: &str) -> &str {
     }
 }
 
-/// `tool_choice`, in neutral words.
-pub(super) fn tool_choice(choice: &Field<'_>) -> Result<ToolChoice, ApiError> {
-    choice.map()?;
-    let kind = choice.get("type");
-    match kind.string()? {
-        None | Some("auto") => Ok(ToolChoice::Auto),
-        Some("any") => Ok(ToolChoice::Required),
-        Some("none") => Ok(ToolChoice::None),
-        Some("tool") => Ok(ToolChoice::Named(text_of(choice, "name")?.to_owned())),
-        Some(other) => Err(kind.error(format!("`{other}` is no choice"))),
-    }
-}
-
 /// Whether and how hard to think. Without a word about it a client of this API expects no thinking.
 pub(super) fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
-    let mut args = Map::new();
     let thinking = body.get("thinking");
     thinking.map()?;
     let kind = thinking.get("type");
@@ -70,18 +57,9 @@ pub(super) fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiE
         Some("enabled" | "adaptive") => true,
         Some(other) => return Err(kind.error(format!("`{other}` is no kind of thinking"))),
     };
-    args.insert("enable_thinking".to_owned(), on.into());
     let config = body.get("output_config");
     config.map()?;
-    if let Some(effort) = config.get("effort").string()? {
-        // Templates know three degrees.
-        let effort = match effort {
-            "max" | "xhigh" => "high",
-            other => other,
-        };
-        args.insert("reasoning_effort".to_owned(), effort.into());
-    }
-    Ok(args)
+    Ok(tools::thinking(Some(on), config.get("effort").string()?))
 }
 
 /// The tools of a request: those that the prompt lists, and those that are described where they are loaded.
@@ -107,7 +85,7 @@ impl Tools {
                 continue;
             }
             schema.map()?;
-            let name = text_of(&tool, "name")?;
+            let name = tool.get("name").required()?;
             let mut function = Map::new();
             function.insert("name".into(), name.into());
             if let Some(description) = tool.get("description").string()? {
@@ -152,16 +130,20 @@ impl Tools {
             .collect()
     }
 
-    /// Whether a choice can be kept to.
-    pub(super) fn check(&self, choice: &ToolChoice, field: &Field<'_>) -> Result<(), ApiError> {
-        match choice {
-            ToolChoice::Required if self.0.is_empty() => Err(field.error("needs `tools`")),
-            ToolChoice::Named(name) if self.0.iter().all(|tool| tool.name != *name) => {
-                let name_field = field.get("name");
-                Err(name_field.error(format!("`{name}` is none of the request's tools")))
-            }
-            _ => Ok(()),
-        }
+    /// `tool_choice`, in neutral words.
+    pub(super) fn choose(&self, choice: &Field<'_>) -> Result<ToolChoice, ApiError> {
+        choice.map()?;
+        let kind = choice.get("type");
+        let name = choice.get("name");
+        let (chosen, place) = match kind.string()? {
+            None | Some("auto") => (ToolChoice::Auto, choice),
+            Some("any") => (ToolChoice::Required, choice),
+            Some("none") => (ToolChoice::None, choice),
+            Some("tool") => (ToolChoice::Named(name.required()?.to_owned()), &name),
+            Some(other) => return Err(kind.error(format!("`{other}` is no choice"))),
+        };
+        let names = self.0.iter().map(|tool| tool.name.as_str());
+        tools::checked(chosen, place, names)
     }
 
     /// The description of a tool that is loaded just there.
@@ -188,7 +170,7 @@ impl<'a> Reader<'a> {
             message.map()?;
             let role = message.get("role");
             let content = message.get("content");
-            match role.string()?.ok_or_else(|| role.missing())? {
+            match role.required()? {
                 "user" => self.user(&content, &mut messages)?,
                 "assistant" => messages.push(self.assistant(&content)?),
                 // Instructions that come later than the first message.
@@ -208,7 +190,7 @@ impl<'a> Reader<'a> {
     /// A user's texts, and the results of tools between them.
     fn user(&self, content: &Field<'_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
         let Some(blocks) = blocks(content)? else {
-            let text = content.string()?.ok_or_else(|| content.missing())?;
+            let text = content.required()?;
             messages.push(Message::new(Role::User, text));
             return Ok(());
         };
@@ -244,7 +226,7 @@ impl<'a> Reader<'a> {
             }
         };
         Ok(Message {
-            tool_call_id: Some(call_id(text_of(block, "tool_use_id")?)),
+            tool_call_id: Some(call_id(block.get("tool_use_id").required()?)),
             ..Message::new(Role::Tool, text)
         })
     }
@@ -253,19 +235,19 @@ impl<'a> Reader<'a> {
     fn text(&self, block: &Field<'_>) -> Result<Option<String>, ApiError> {
         block.map()?;
         let kind = block.get("type");
-        match kind.string()?.ok_or_else(|| kind.missing())? {
-            "text" => Ok(Some(text_of(block, "text")?.to_owned())),
+        match kind.required()? {
+            "text" => Ok(Some(block.get("text").required()?.to_owned())),
             "tool_reference" => {
-                let name = text_of(block, "tool_name")?;
+                let name = block.get("tool_name").required()?;
                 Ok(Some(self.tools.described(name)))
             }
             "document" if block.get("source").get("type").string()? == Some("text") => {
-                Ok(Some(text_of(&block.get("source"), "data")?.to_owned()))
+                Ok(Some(block.get("source").get("data").required()?.to_owned()))
             }
             "search_result" => {
-                let mut texts = vec![text_of(block, "title")?.to_owned()];
+                let mut texts = vec![block.get("title").required()?.to_owned()];
                 for part in block.get("content").items()?.into_iter().flatten() {
-                    texts.push(text_of(&part, "text")?.to_owned());
+                    texts.push(part.get("text").required()?.to_owned());
                 }
                 Ok(Some(texts.join("\n")))
             }
@@ -279,7 +261,7 @@ impl<'a> Reader<'a> {
 
     fn assistant(&self, content: &Field<'_>) -> Result<Message, ApiError> {
         let Some(blocks) = blocks(content)? else {
-            let text = content.string()?.ok_or_else(|| content.missing())?;
+            let text = content.required()?;
             return Ok(Message::new(Role::Assistant, text));
         };
         let mut text = String::new();
@@ -288,7 +270,7 @@ impl<'a> Reader<'a> {
         for block in &blocks {
             block.map()?;
             match block.get("type").string()? {
-                Some("text") => text.push_str(text_of(block, "text")?),
+                Some("text") => text.push_str(block.get("text").required()?),
                 Some("thinking") => thoughts.extend(self.thought(block, "signature")?),
                 Some("redacted_thinking") => thoughts.extend(self.thought(block, "data")?),
                 Some("tool_use") => tool_calls.push(tool_call(block)?),
@@ -315,15 +297,10 @@ impl<'a> Reader<'a> {
 }
 
 fn tool_call(block: &Field<'_>) -> Result<ToolCall, ApiError> {
-    let input = block.get("input");
     Ok(ToolCall {
         id: block.get("id").string()?.map(call_id),
-        name: text_of(block, "name")?.to_owned(),
-        arguments: match input.value() {
-            None => "{}".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        },
+        name: block.get("name").required()?.to_owned(),
+        arguments: tools::arguments(&block.get("input"))?,
     })
 }
 
@@ -350,9 +327,4 @@ fn blocks<'a>(content: &Field<'a>) -> Result<Option<Vec<Field<'a>>>, ApiError> {
         None | Some(Value::String(_)) => Ok(None),
         Some(_) => Err(content.wrong_type("a string or an array of blocks")),
     }
-}
-
-fn text_of<'a>(object: &Field<'a>, key: &str) -> Result<&'a str, ApiError> {
-    let field = object.get(key);
-    field.string()?.ok_or_else(|| field.missing())
 }

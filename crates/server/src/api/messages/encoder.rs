@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::conversation::shown_id;
 use crate::Server;
 use crate::answer::{Choice, Totals};
-use crate::api::Encode;
 use crate::api::blocks::{self, Block, Blocks, Step};
+use crate::api::{Encode, tools};
 use crate::error::{ApiError, Envelope};
 use crate::sse::Frames;
 
@@ -95,7 +95,7 @@ impl MessageEncoder {
                 "type": "tool_use",
                 "id": shown_id(id),
                 "name": name,
-                "input": input(arguments),
+                "input": tools::object(arguments),
                 "caller": { "type": "direct" },
             }),
         }
@@ -265,15 +265,4 @@ fn push(frames: &mut Frames, event: &Value) {
 /// Tokens of the prompt that were computed for this answer.
 fn uncached(usage: Usage) -> u32 {
     usage.prompt_tokens - usage.cached_tokens
-}
-
-/// A call's arguments as the object that this API promises. What is no object is kept as the text that it is.
-fn input(arguments: &str) -> Value {
-    if arguments.trim().is_empty() {
-        return json!({});
-    }
-    match serde_json::from_str(arguments) {
-        Ok(input @ Value::Object(_)) => input,
-        _ => json!({ "arguments": arguments }),
-    }
 }

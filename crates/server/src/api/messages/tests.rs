@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::answer::Totals;
 use crate::fixture::written::{named, streamed, types, whole};
-use crate::fixture::{Fixture, Reply, conversation as model};
+use crate::fixture::{Fixture, Reply, conversation as model, says_after};
 
 const PATH: &str = "/v1/messages";
 
@@ -562,4 +562,62 @@ async fn instructions_may_come_late_and_turns_may_be_empty() {
     let mut body = ask("");
     body["messages"] = json!([]);
     assert_eq!(server.post(PATH, &body).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_answer_that_the_client_began_goes_on() {
+    let model = says_after(model(), "hi", "He", "llo!");
+    let server = Fixture::with(model, |_, _| {});
+    let mut body = ask("hi");
+    let begin = |text: &str| json!({"role": "assistant", "content": text});
+    let content = json!([{"role": "user", "content": "hi"}, begin("He")]);
+    body["messages"] = content.clone();
+    let reply = server.post(PATH, &body).await.json();
+    assert_eq!(reply["content"][0]["text"], "llo!");
+    assert_eq!(reply["stop_reason"], "end_turn");
+    // Counted as it is asked.
+    let count = server.post("/v1/messages/count_tokens", &body).await.json();
+    assert_eq!(count["input_tokens"], reply["usage"]["input_tokens"]);
+    // An earlier answer of the same text is not taken for the end of this one.
+    let again = server.post(PATH, &body).await.json();
+    assert_eq!(again["content"], reply["content"]);
+    // Ollama's clients expect the same, OpenAI's only where they say so.
+    let ollama = json!({"model": "m", "stream": false, "messages": content, "options": {"temperature": 0, "num_predict": 9}});
+    let reply = server.post("/api/chat", &ollama).await.json();
+    assert_eq!(reply["message"]["content"], "llo!");
+    let mut chat = json!({"messages": content, "temperature": 0, "max_tokens": 9});
+    let said = |reply: Value| reply["choices"][0]["message"]["content"].clone();
+    assert_ne!(said(server.chat(&chat).await.json()), "llo!");
+    chat["continue_final_message"] = json!(true);
+    assert_eq!(said(server.chat(&chat).await.json()), "llo!");
+    chat["add_generation_prompt"] = json!(true);
+    server.chat(&chat).await.error(400);
+    chat["add_generation_prompt"] = json!(false);
+    chat["messages"] = json!([{"role": "user", "content": "hi"}]);
+    server.chat(&chat).await.error(400);
+}
+
+#[tokio::test]
+async fn two_forms_at_once_are_refused() {
+    let server = Fixture::new();
+    let schema = json!({"type": "json_schema", "schema": {"type": "object"}});
+    for more in [
+        json!({"output_format": schema}),
+        json!({"grammar": "start: \"a\""}),
+    ] {
+        let mut body = ask("hi");
+        body["output_config"] = json!({"format": schema});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let reply = server.post(PATH, &body).await;
+        assert_eq!(reply.status, 400, "{}", reply.text);
+        assert!(
+            reply.text.contains("already asks for a form"),
+            "{}",
+            reply.text
+        );
+    }
+    let body = json!({"model": "m", "prompt": "hi", "format": "json", "options": {"grammar": "start: \"a\""}});
+    assert_eq!(server.post("/api/generate", &body).await.status, 400);
 }

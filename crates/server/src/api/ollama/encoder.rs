@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::answer::{Choice, Totals};
-use crate::api::Encode;
 use crate::api::blocks::{self, Block, Blocks, Step};
+use crate::api::{Encode, tools};
 use crate::error::{ApiError, Envelope};
 use crate::sse::{self, Frames};
 
@@ -109,7 +109,9 @@ impl OllamaEncoder {
                 name,
                 arguments,
             }) => {
-                said.calls.push(call(id, name, arguments, self.calls));
+                let arguments = tools::object(arguments);
+                let function = json!({ "index": self.calls, "name": name, "arguments": arguments });
+                said.calls.push(json!({ "id": id, "function": function }));
                 self.calls += 1;
             }
             _ => {}
@@ -182,14 +184,4 @@ impl Said {
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.thinking.is_empty() && self.calls.is_empty()
     }
-}
-
-/// A call; what is no JSON object is kept as the text that it is.
-fn call(id: &str, name: &str, arguments: &str, index: usize) -> Value {
-    let arguments = match serde_json::from_str(arguments) {
-        Ok(arguments @ Value::Object(_)) => arguments,
-        _ if arguments.trim().is_empty() => json!({}),
-        _ => json!({ "arguments": arguments }),
-    };
-    json!({ "id": id, "function": { "index": index, "name": name, "arguments": arguments } })
 }

@@ -95,7 +95,7 @@ async fn asked(
 ) -> Result<(String, bool), ApiError> {
     let asked = server.prepare_body(headers, body, |_, body| {
         let model = body.any_of(&["model", "name"]);
-        let id = model.string()?.ok_or_else(|| model.missing())?;
+        let id = model.required()?;
         let stream = body.get("stream").bool()?.unwrap_or(true);
         Ok((id.to_owned(), stream))
     });

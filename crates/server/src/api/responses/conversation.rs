@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
     fn message(&mut self, item: &Field<'_>) -> Result<(), ApiError> {
         let role = item.get("role");
         let content = item.get("content");
-        let (role, joint) = match role.string()?.ok_or_else(|| role.missing())? {
+        let (role, joint) = match role.required()? {
             "user" => (Role::User, "\n"),
             "system" => (Role::System, "\n"),
             "developer" => (Role::Developer, "\n"),
@@ -149,8 +149,7 @@ impl<'a> Reader<'a> {
     }
 
     fn call(&mut self, item: &Field<'_>, arguments: String) -> Result<(), ApiError> {
-        let name = item.get("name");
-        let name = name.string()?.ok_or_else(|| name.missing())?;
+        let name = item.get("name").required()?;
         let namespace = item.get("namespace").string()?;
         let call = ToolCall {
             id: item.get("call_id").string()?.map(str::to_owned),
@@ -207,7 +206,7 @@ fn text(content: &Field<'_>, joint: &str) -> Result<Option<String>, ApiError> {
 fn part_text<'a>(part: &Field<'a>) -> Result<Option<&'a str>, ApiError> {
     part.map()?;
     let kind = part.get("type");
-    let text = match kind.string()?.ok_or_else(|| kind.missing())? {
+    let text = match kind.required()? {
         "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => {
             part.get("text")
         }
@@ -223,5 +222,5 @@ fn part_text<'a>(part: &Field<'a>) -> Result<Option<&'a str>, ApiError> {
         }
         _ => return Ok(None),
     };
-    text.string()?.ok_or_else(|| text.missing()).map(Some)
+    text.required().map(Some)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use andante_engine::{Delta, FinishReason, Usage};
+use andante_engine::{Delta, FinishReason, Tenant, Usage};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(in crate::api) struct ResponseEncoder {
     /// The response as it is at the beginning, the request's fields among its own.
     response: Value,
     /// All items before the answer, where the response is to be kept, and for whom.
-    keep: Option<(Vec<Arc<Value>>, Option<String>)>,
+    keep: Option<(Vec<Arc<Value>>, Tenant)>,
     items: Items,
     blocks: Blocks,
     /// Items that are complete.
@@ -52,7 +52,7 @@ impl ResponseEncoder {
     }
 
     /// Keeps the response with the `input` that it answers.
-    pub(super) fn kept(mut self, input: Vec<Arc<Value>>, owner: Option<String>) -> Self {
+    pub(super) fn kept(mut self, input: Vec<Arc<Value>>, owner: Tenant) -> Self {
         self.keep = Some((input, owner));
         self
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use andante_engine::Tenant;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use serde_json::{Value, json};
 
 use super::store::Stored;
 use crate::Server;
+use crate::api::Id;
 use crate::caller::Caller;
 use crate::error::ApiError;
 
@@ -18,15 +19,13 @@ const MAX_PAGE: usize = 100;
 /// Items of one page, where the request does not say.
 const PAGE: usize = 20;
 
-/// Whose responses a request may see: those asked for with the same API key.
-pub(super) fn owner(headers: &HeaderMap) -> Option<String> {
-    Caller::of(headers)
-        .key()
-        .map(|key| Tenant::of_key(key).name().to_owned())
+/// Whose responses a request may see: those of its tenant, as far as its head names one.
+pub(super) fn owner(server: &Server, headers: &HeaderMap) -> Tenant {
+    Caller::of(headers).tenant(None, server.config())
 }
 
 fn find(server: &Server, id: &str, headers: &HeaderMap) -> Result<Arc<Stored>, ApiError> {
-    let stored = server.responses().get(id, owner(headers).as_deref());
+    let stored = server.responses().get(id, &owner(server, headers));
     stored.ok_or_else(|| missing(id))
 }
 
@@ -39,7 +38,7 @@ fn missing(id: &str) -> ApiError {
 
 pub(in crate::api) async fn retrieve(
     State(server): State<Server>,
-    Path(id): Path<String>,
+    Id(id): Id,
     headers: HeaderMap,
 ) -> Result<Json<Value>, ApiError> {
     Ok(Json(find(&server, &id, &headers)?.response.clone()))
@@ -47,10 +46,10 @@ pub(in crate::api) async fn retrieve(
 
 pub(in crate::api) async fn remove(
     State(server): State<Server>,
-    Path(id): Path<String>,
+    Id(id): Id,
     headers: HeaderMap,
 ) -> Result<Json<Value>, ApiError> {
-    let removed = server.responses().remove(&id, owner(&headers).as_deref());
+    let removed = server.responses().remove(&id, &owner(&server, &headers));
     removed.ok_or_else(|| missing(&id))?;
     Ok(Json(
         json!({ "id": id, "object": "response", "deleted": true }),
@@ -60,7 +59,7 @@ pub(in crate::api) async fn remove(
 /// Only answers in the background can be cancelled by their id, and there are none: a client that goes cancels its answer.
 pub(in crate::api) async fn cancel(
     State(server): State<Server>,
-    Path(id): Path<String>,
+    Id(id): Id,
     headers: HeaderMap,
 ) -> Result<Json<Value>, ApiError> {
     find(&server, &id, &headers)?;
@@ -110,7 +109,7 @@ impl<'a> Page<'a> {
 /// The items that a response was made from, the last first unless asked otherwise.
 pub(in crate::api) async fn input_items(
     State(server): State<Server>,
-    Path(id): Path<String>,
+    Id(id): Id,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<Value>, ApiError> {

@@ -1,13 +1,14 @@
 //! Responses that were asked to be kept, within bounds: the oldest go first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use andante_engine::Tenant;
 use serde_json::Value;
 
 use crate::config::{MAX_STORED_BYTES, MAX_STORED_RESPONSES};
 
-/// The responses kept. Each belongs to the API key that asked for it: others do not find it.
+/// The responses kept. Each belongs to the tenant who asked for it: others do not find it.
 #[derive(Default)]
 pub(crate) struct ResponseStore(Mutex<Kept>);
 
@@ -17,7 +18,7 @@ pub(crate) struct Stored {
     pub(super) response: Value,
     /// All items before the answer, those of earlier responses included.
     pub(super) input: Vec<Arc<Value>>,
-    pub(super) owner: Option<String>,
+    pub(super) owner: Tenant,
 }
 
 #[derive(Default)]
@@ -48,13 +49,13 @@ impl ResponseStore {
         }
     }
 
-    pub(super) fn get(&self, id: &str, owner: Option<&str>) -> Option<Arc<Stored>> {
+    pub(super) fn get(&self, id: &str, owner: &Tenant) -> Option<Arc<Stored>> {
         let kept = self.lock();
         let (stored, _) = kept.by_id.get(id)?;
-        (stored.owner.as_deref() == owner).then(|| Arc::clone(stored))
+        (stored.owner == *owner).then(|| Arc::clone(stored))
     }
 
-    pub(super) fn remove(&self, id: &str, owner: Option<&str>) -> Option<Arc<Stored>> {
+    pub(super) fn remove(&self, id: &str, owner: &Tenant) -> Option<Arc<Stored>> {
         let stored = self.get(id, owner)?;
         let mut kept = self.lock();
         kept.forget(id);
@@ -62,20 +63,24 @@ impl ResponseStore {
         Some(stored)
     }
 
-    /// An item that a response was made from, or that it consists of.
-    pub(super) fn item(&self, id: &str, owner: Option<&str>) -> Option<Value> {
+    /// The items with these ids that responses were made from, or that they consist of: one look for all of them.
+    pub(super) fn items(&self, ids: &HashSet<&str>, owner: &Tenant) -> HashMap<String, Value> {
+        let mut found = HashMap::new();
+        if ids.is_empty() {
+            return found;
+        }
         let kept = self.lock();
-        let is_it = |item: &&Value| item["id"] == id;
-        let ids = kept.oldest_first.iter().rev();
-        let mut all = ids.filter_map(|id| kept.by_id.get(id));
-        all.find_map(|(stored, _)| {
-            if stored.owner.as_deref() != owner {
-                return None;
-            }
+        let stored = kept.by_id.values().map(|(stored, _)| stored);
+        for stored in stored.filter(|stored| stored.owner == *owner) {
             let output = stored.response["output"].as_array().into_iter().flatten();
-            let input = stored.input.iter().map(Arc::as_ref);
-            output.chain(input).find(is_it).cloned()
-        })
+            for item in output.chain(stored.input.iter().map(Arc::as_ref)) {
+                let id = item["id"].as_str().unwrap_or_default();
+                if ids.contains(id) && !found.contains_key(id) {
+                    found.insert(id.to_owned(), item.clone());
+                }
+            }
+        }
+        found
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {

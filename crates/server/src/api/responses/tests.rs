@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::answer::Totals;
 use crate::fixture::written::{named, streamed, types, whole};
-use crate::fixture::{Fixture, Reply, conversation as model};
+use crate::fixture::{Fixture, Reply, conversation as model, says_after};
 
 const PATH: &str = "/v1/responses";
 
@@ -83,7 +83,11 @@ fn encoder(server: &Fixture, change: &Value) -> ResponseEncoder {
     body.as_object_mut()
         .unwrap()
         .extend(change.as_object().unwrap().clone());
-    let job = decode(&server.server, &Field::body(&body).unwrap(), None);
+    let job = decode(
+        &server.server,
+        &Field::body(&body).unwrap(),
+        Tenant::default(),
+    );
     job.unwrap_or_else(|error| panic!("{error}")).encoder
 }
 
@@ -491,20 +495,24 @@ async fn the_oldest_responses_make_room() {
     let stored = |number: usize, text: &str| store::Stored {
         response: json!({"id": format!("resp_{number}"), "output": [{"id": format!("msg_{number}"), "text": text}]}),
         input: Vec::new(),
-        owner: None,
+        owner: Tenant::default(),
     };
     for number in 0..=crate::config::MAX_STORED_RESPONSES {
         store.insert(stored(number, ""));
     }
-    assert!(store.get("resp_0", None).is_none());
-    assert!(store.get("resp_1", None).is_some());
+    assert!(store.get("resp_0", &Tenant::default()).is_none());
+    assert!(store.get("resp_1", &Tenant::default()).is_some());
     let large = "x".repeat(crate::config::MAX_STORED_BYTES / 2);
     for number in 0..2 {
         store.insert(stored(10_000 + number, &large));
     }
-    assert!(store.get("resp_1", None).is_none());
-    assert!(store.get("resp_10000", None).is_none());
-    assert!(store.item("msg_10001", None).is_some());
+    assert!(store.get("resp_1", &Tenant::default()).is_none());
+    assert!(store.get("resp_10000", &Tenant::default()).is_none());
+    assert!(
+        store
+            .items(&HashSet::from(["msg_10001"]), &Tenant::default())
+            .contains_key("msg_10001")
+    );
 }
 
 #[tokio::test]
@@ -526,9 +534,14 @@ async fn tokens_are_counted() {
 
 #[tokio::test]
 async fn a_conversation_becomes_a_sealed_summary() {
-    let server = Fixture::with(model(), |engine, _| engine.context = 4096);
-    let mut body = ask("We launch on Tuesday.");
-    let reply = server.post(&format!("{PATH}/compact"), &body).await;
+    let model = says_after(model(), SUMMARISE, "no thoughts\n", "Launch: Tuesday.");
+    let server = Fixture::with(model, |engine, _| engine.context = 4096);
+    let compact = format!("{PATH}/compact");
+    let mut body = json!({"model": "m", "temperature": 0, "input": "We launch on Tuesday."});
+    // What the client wants of answers is not asked of the summary.
+    body["text"] = json!({"format": {"type": "json_object"}});
+    body["stop"] = json!(":");
+    let reply = server.post(&compact, &body).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
     let compacted = reply.json();
     assert_eq!(compacted["object"], "response.compaction");
@@ -537,13 +550,113 @@ async fn a_conversation_becomes_a_sealed_summary() {
         .engine
         .open_reasoning(item["encrypted_content"].as_str().unwrap())
         .unwrap();
-    assert_eq!(summary.len(), 20, "as many letters as tokens: {summary}");
+    assert_eq!(summary, "Launch: Tuesday.");
     // It goes on from there.
-    body["input"] = json!([item, {"role": "user", "content": "And then?"}]);
-    assert_eq!(server.post(PATH, &body).await.status, 200);
-    body["model"] = Value::Null;
-    server
-        .post(&format!("{PATH}/compact"), &body)
+    let next = json!({"model": "m", "max_output_tokens": 2, "input": [item, {"role": "user", "content": "And then?"}]});
+    assert_eq!(server.post(PATH, &next).await.status, 200);
+    // Half a summary would lose the other half for good.
+    body["max_output_tokens"] = json!(5);
+    let error = server.post(&compact, &body).await.error(400);
+    assert!(error["message"].as_str().unwrap().contains("was cut"));
+    for wrong in [json!({"background": true}), json!({"model": null})] {
+        let mut body = body.clone();
+        body.as_object_mut()
+            .unwrap()
+            .extend(wrong.as_object().unwrap().clone());
+        server.post(&compact, &body).await.error(400);
+        if wrong["background"] == true {
+            server
+                .post(&format!("{PATH}/input_tokens"), &body)
+                .await
+                .error(400);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_short_request_does_not_become_a_long_one() {
+    let server = Fixture::new();
+    let input = json!([{"role": "user", "id": "msg_long", "content": "abc".repeat(20)}]);
+    assert_eq!(server.post(PATH, &ask(input)).await.status, 200);
+    let reference = json!({"type": "item_reference", "id": "msg_long"});
+    let once = server.post(PATH, &ask(json!([reference]))).await;
+    assert_eq!(once.status, 200, "{}", once.text);
+    let twice = server
+        .post(PATH, &ask(json!([reference, reference])))
         .await
         .error(400);
+    assert_eq!(twice["param"], "input[1].id");
+}
+
+#[tokio::test]
+async fn a_response_belongs_to_its_tenant() {
+    let server = Fixture::with(model(), |_, config| {
+        config.api_keys = crate::ApiKey::parse_lines("ann:sk-1\nann:sk-2\nbob:sk-3");
+        config.tenant_from = vec![crate::TenantSource::Header, crate::TenantSource::Key];
+    });
+    let request = |request: axum::http::request::Builder, key: &str, tenant: Option<&str>| {
+        let request = request.header("x-api-key", key);
+        match tenant {
+            Some(tenant) => request.header("x-tenant", tenant),
+            None => request,
+        }
+    };
+    let create = async |key: &str, tenant: Option<&str>| {
+        let body = Body::from(ask("hi").to_string());
+        let request = request(Request::post(PATH), key, tenant).body(body);
+        let response = server.call(request.unwrap()).await.json();
+        format!("{PATH}/{}", response["id"].as_str().unwrap())
+    };
+    let status = async |path: &str, key: &str, tenant: Option<&str>| {
+        let request = request(Request::get(path), key, tenant).body(Body::empty());
+        server.call(request.unwrap()).await.status.as_u16()
+    };
+    // Both of her keys are hers.
+    let of_ann = create("sk-1", None).await;
+    assert_eq!(status(&of_ann, "sk-2", None).await, 200);
+    assert_eq!(status(&of_ann, "sk-3", None).await, 404);
+    assert_eq!(status(&of_ann, "sk-1", Some("team")).await, 404);
+    // One key of many tenants shows none what is another's.
+    let of_team = create("sk-3", Some("team")).await;
+    assert_eq!(status(&of_team, "sk-3", Some("team")).await, 200);
+    assert_eq!(status(&of_team, "sk-3", Some("other")).await, 404);
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_to_is_refused() {
+    let server = Fixture::new();
+    for (change, param) in [
+        (
+            json!({"tool_choice": {"type": "web_search"}}),
+            "tool_choice.type",
+        ),
+        (json!({"top_logprobs": 3}), "top_logprobs"),
+        (
+            json!({"include": ["message.output_text.logprobs"]}),
+            "include[0]",
+        ),
+        (
+            json!({"text": {"format": {"type": "json_object"}}, "guided_regex": "a"}),
+            "text.format.schema",
+        ),
+    ] {
+        let mut body = ask("hi");
+        body.as_object_mut()
+            .unwrap()
+            .extend(change.as_object().unwrap().clone());
+        let error = server.post(PATH, &body).await.error(400);
+        assert_eq!(error["param"], param, "{error}");
+    }
+    for (tier, told) in [
+        (json!({"service_tier": "flex"}), "flex"),
+        (json!({"service_tier": "priority"}), "priority"),
+        (json!({"service_tier": "auto"}), "default"),
+        (json!({"priority": "low"}), "flex"),
+    ] {
+        let mut body = ask("hi");
+        body.as_object_mut()
+            .unwrap()
+            .extend(tier.as_object().unwrap().clone());
+        assert_eq!(server.post(PATH, &body).await.json()["service_tier"], told);
+    }
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use andante_text::ToolChoice;
 use serde_json::{Map, Value, json};
 
+use crate::api::tools;
 use crate::error::ApiError;
 use crate::json::Field;
 
@@ -81,13 +82,8 @@ impl Tools {
     /// `tool_choice`, in neutral words. A list of allowed tools leaves only those.
     pub(super) fn choose(&mut self, field: &Field<'_>) -> Result<ToolChoice, ApiError> {
         let choice = self.chosen(field)?;
-        match &choice {
-            ToolChoice::Required if self.tools.is_empty() => Err(field.error("needs `tools`")),
-            ToolChoice::Named(name) if self.called(name).is_none() => {
-                Err(field.error(format!("`{name}` is none of the request's tools")))
-            }
-            _ => Ok(choice),
-        }
+        let names = self.tools.iter().map(|tool| tool.flat_name.as_str());
+        tools::checked(choice, field, names)
     }
 
     fn chosen(&mut self, choice: &Field<'_>) -> Result<ToolChoice, ApiError> {
@@ -102,7 +98,7 @@ impl Tools {
             Some(Value::String(word)) => mode(choice, word),
             Some(Value::Object(_)) => {
                 let kind = choice.get("type");
-                match kind.string()?.ok_or_else(|| kind.missing())? {
+                match kind.required()? {
                     "allowed_tools" => {
                         let mut allowed = Vec::new();
                         for tool in choice.get("tools").items()?.into_iter().flatten() {
@@ -114,13 +110,12 @@ impl Tools {
                         mode(&word, word.string()?.unwrap_or("auto"))
                     }
                     "function" | "custom" => {
-                        let name = choice.get("name");
-                        let name = name.string()?.ok_or_else(|| name.missing())?;
+                        let name = choice.get("name").required()?;
                         let namespace = choice.get("namespace").string()?;
                         Ok(ToolChoice::Named(self.flat_name(namespace, name)))
                     }
-                    // A tool that was left out.
-                    _ => Ok(ToolChoice::Auto),
+                    // A tool that was left out cannot be called.
+                    other => Err(kind.unsupported(&format!("`{other}`"))),
                 }
             }
             Some(_) => Err(choice.wrong_type("a string or an object")),
@@ -143,7 +138,7 @@ fn read_list(
     for tool in list.items()?.into_iter().flatten() {
         tool.map()?;
         let name = tool.get("name");
-        let named = || name.string()?.ok_or_else(|| name.missing());
+        let named = || name.required();
         match tool.get("type").string()? {
             None | Some("function") => {
                 tools.push(Tool::new(named()?, namespace, function(&tool)?, false));

@@ -6,7 +6,7 @@ use super::*;
 
 fn read(server: &Fixture, body: &Value) -> ChatRequest {
     let body = Field::body(body).unwrap();
-    let input = Input::decode(&server.server, &body, None);
+    let input = Input::decode(&server.server, &body, &Tenant::default());
     input.unwrap_or_else(|error| panic!("{error}")).chat
 }
 
@@ -121,7 +121,6 @@ async fn choices_and_switches() {
             named("apply_patch"),
             3,
         ),
-        (json!({"type": "web_search"}), ToolChoice::Auto, 3),
         (
             json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "close"}]}),
             ToolChoice::Required,
@@ -144,9 +143,13 @@ async fn choices_and_switches() {
         ),
     ] {
         let body = json!({"input": "", "tool_choice": choice});
-        let error = Input::decode(&server.server, &Field::body(&body).unwrap(), None)
-            .err()
-            .unwrap();
+        let error = Input::decode(
+            &server.server,
+            &Field::body(&body).unwrap(),
+            &Tenant::default(),
+        )
+        .err()
+        .unwrap();
         assert!(error.to_string().contains(words), "{error}");
     }
     for (reasoning, args) in [
