@@ -355,6 +355,14 @@ async fn refusals_have_the_envelope() {
             "`input[0].content[0].type`: image input is not supported",
         ),
         (
+            json!({"tools": [{"type": "custom", "name": "t", "format": {
+                "type": "grammar", "syntax": "regex", "definition": "(?=x)",
+            }}]}),
+            400,
+            Value::Null,
+            "look-around",
+        ),
+        (
             json!({"input": [{"type": "item_reference", "id": "msg_x"}]}),
             404,
             Value::Null,

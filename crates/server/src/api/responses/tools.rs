@@ -185,21 +185,30 @@ fn function(tool: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     Ok(function)
 }
 
-/// A tool that takes text: the grammar of the text, if there is one, goes with its description.
+/// A tool that takes text. The grammar of the text, if there is one, goes with its description; an expression is kept to as well. (A
+/// Lark grammar is not: models write the text as JSON, with escapes that the grammar does not have.)
 fn custom(tool: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     let format = tool.get("format");
     format.map()?;
+    let mut input = Map::new();
+    input.insert("type".into(), "string".into());
     let mut description = tool.get("description").string()?.unwrap_or("").to_owned();
     if let Some(grammar) = format.get("definition").string()? {
         let syntax = format.get("syntax").string()?.unwrap_or("lark");
         description += &format!("\nThe input must match this grammar ({syntax}):\n{grammar}");
+        if syntax == "regex" {
+            input.insert("pattern".into(), format!("^(?:{grammar})$").into());
+        }
     }
     let mut function = described(Some(&description));
+    if input.contains_key("pattern") {
+        function.insert("strict".into(), true.into());
+    }
     function.insert(
         "parameters".into(),
         json!({
             "type": "object",
-            "properties": { INPUT: { "type": "string" } },
+            "properties": { INPUT: input },
             "required": [INPUT],
         }),
     );

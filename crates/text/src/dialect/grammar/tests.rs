@@ -456,6 +456,41 @@ fn what_tags_cannot_keep_to_is_one_object() {
 }
 
 #[test]
+fn an_expression_holds_for_the_text_behind_the_escapes() {
+    let input = json!({"type": "string", "pattern": "^(?:a\\n\"b\"+|\\\\d)$"});
+    let tools = one_parameter(&input, true);
+    for dialect in ["hermes", "qwen-coder", "mistral", "harmony"] {
+        let model = Model::new(dialect, &[], CONTROL);
+        let forced = model.calls("", &ToolChoice::Required, true, &tools);
+        let call = |text: &str| {
+            let arguments = json!({"path": text}).to_string();
+            match dialect {
+                "hermes" => format!(
+                    "<tool_call>\n{{\"name\": \"read\", \"arguments\": {arguments}}}\n</tool_call>"
+                ),
+                "mistral" => {
+                    format!("[TOOL_CALLS] [{{\"name\": \"read\", \"arguments\": {arguments}}}]")
+                }
+                "harmony" => format!(
+                    "<|channel|>commentary to=functions.read <|constrain|>json<|message|>{arguments}"
+                ),
+                _ => tagged(dialect, &arguments),
+            }
+        };
+        for text in ["a\n\"b\"\"", "\\d"] {
+            model.accepts(&forced, &call(text));
+            assert_eq!(
+                read(&model.parts_for(&tools, "", &call(text))),
+                [("read".to_owned(), json!({"path": text}))]
+            );
+        }
+        for text in ["a", "a\\n\"b\"", "7", "xa\n\"b\""] {
+            model.refuses(&forced, &call(text));
+        }
+    }
+}
+
+#[test]
 fn names_are_text_whatever_they_are_spelt_like() {
     let markers = ["<tool_call>", "</tool_call>", "<think>", "｜DSML｜"];
     for (dialect, open, tag, rest) in [

@@ -98,6 +98,17 @@ async fn tools_of_all_kinds_become_functions() {
             .contains("start: \"x\"")
     );
     assert_eq!(patch["parameters"]["required"], json!(["input"]));
+    assert_eq!(patch["strict"], Value::Null);
+    // An expression is kept to.
+    let format = json!({"type": "grammar", "syntax": "regex", "definition": "a|b"});
+    let custom = json!([{"type": "custom", "name": "letter", "format": format}]);
+    let chat = read(&server, &json!({"input": "", "tools": custom}));
+    let letter = &chat.tools[0]["function"];
+    let pattern = &letter["parameters"]["properties"]["input"]["pattern"];
+    assert_eq!(
+        (pattern, &letter["strict"]),
+        (&json!("^(?:a|b)$"), &json!(true))
+    );
     let called = json!({"type": "function_call", "name": "read", "namespace": "b", "call_id": "call_1", "arguments": "{}"});
     let chat = read(&server, &json!({"input": [called], "tools": list}));
     assert_eq!(chat.messages[0].tool_calls[0].name, "b__read");
