@@ -385,11 +385,8 @@ impl TextStack {
     /// With the dialect that template and vocabulary point to.
     #[must_use]
     pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> Self {
-        let source = template
-            .as_ref()
-            .map(|template| [template.source(), template.tool_use_source()].concat());
         Self {
-            dialect: Arc::new(Dialect::of_model(source.as_deref(), &tokenizer)),
+            dialect: Arc::new(Dialect::of_model(template.as_ref(), &tokenizer)),
             tokenizer: Arc::new(tokenizer),
             template: template.map(Arc::new),
         }

@@ -36,6 +36,11 @@ impl ChatRequest {
     }
 }
 
+/// What a tool's definition says of its function.
+pub(crate) fn function(tool: &Value) -> &Value {
+    tool.get("function").unwrap_or(tool)
+}
+
 impl Default for ChatRequest {
     fn default() -> Self {
         Self {

@@ -124,20 +124,13 @@ impl ChatTemplate {
         })
     }
 
-    /// The template as the model file has it.
-    #[must_use]
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// The variant for requests with tools, empty where there is none.
-    #[must_use]
-    pub fn tool_use_source(&self) -> &str {
-        &self.tool_use
+    /// Whether a text occurs in it.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.source.contains(text) || self.tool_use.contains(text)
     }
 
     /// Whether it tells the model of the request's tools.
-    fn knows_tools(&self) -> bool {
+    pub(crate) fn knows_tools(&self) -> bool {
         self.source.contains("tools") || !self.tool_use.is_empty()
     }
 

@@ -68,7 +68,8 @@ impl Matcher {
     }
 
     /// Whether the answer may end here.
-    pub fn is_accepting(&mut self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_accepting(&mut self) -> bool {
         self.inner.is_accepting().unwrap_or(false)
     }
 

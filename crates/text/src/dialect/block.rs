@@ -7,9 +7,13 @@ use serde_json::Value;
 
 use super::marks::{Found, Mark};
 use super::out::Out;
+use crate::chat::function;
 
 /// The longest head of a call: what is held back until its name is known. A head that is longer is text.
 pub(super) const MAX_HEAD: usize = 1 << 14;
+
+/// The longest name of a function or parameter, or text around one.
+pub(super) const MAX_NAME: usize = 256;
 
 /// What a block makes of what it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +64,7 @@ impl Tools {
     /// From definitions in the `{"type": "function", "function": {…}}` form.
     pub(super) fn new(tools: &[Value]) -> Self {
         let functions = tools.iter().filter_map(|tool| {
-            let function = tool.get("function").unwrap_or(tool);
+            let function = function(tool);
             let name = function.get("name")?.as_str()?.to_owned();
             let properties = function.get("parameters").and_then(|p| p.get("properties"));
             Some((name, properties.cloned().unwrap_or_default()))

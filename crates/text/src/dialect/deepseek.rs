@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::Syntax;
-use super::block::{Block, Flow, Tools};
+use super::block::{Block, Flow, MAX_NAME, Tools};
 use super::json::{JsonValue, Step, begin_object};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
@@ -46,9 +46,6 @@ pub(super) const DEEPSEEK: Syntax = Syntax {
     },
     ..Syntax::PLAIN
 };
-
-/// The longest text before a separator, or name.
-const MAX_NAME: usize = 256;
 
 fn calls(_: &Arc<Tools>) -> Box<dyn Block> {
     Box::new(Calls {
@@ -232,9 +229,6 @@ impl Block for Calls {
         if let Some(name) = self.name() {
             out.call(&name);
         }
-        match stray(out) {
-            Flow::Ended => Flow::Ends,
-            flow => flow,
-        }
+        stray(out)
     }
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::Syntax;
-use super::block::{Block, Flow, Tools};
+use super::block::{Block, Flow, MAX_NAME, Tools};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
 use super::tagged::escape;
@@ -54,14 +54,10 @@ pub(super) const FUNCTION_GEMMA: Syntax = Syntax {
     ..Syntax::PLAIN
 };
 
-/// The longest name of a function.
-const MAX_NAME: usize = 256;
-
 fn call(_: &Arc<Tools>) -> Box<dyn Block> {
     Box::new(Call {
         state: State::Name(Vec::new()),
         open: Vec::new(),
-        some: false,
     })
 }
 
@@ -70,7 +66,6 @@ struct Call {
     state: State,
     /// The objects and lists that are open, by their closing bracket.
     open: Vec<u8>,
-    some: bool,
 }
 
 #[derive(Debug)]
@@ -114,7 +109,6 @@ impl Call {
                     return Flow::Rejects { is_text: true };
                 }
                 out.call(name);
-                self.some = true;
                 self.open_with(b'{', out);
             }
             State::String => escape(byte, out),
@@ -200,23 +194,24 @@ impl Call {
             }
             // Keys may be quoted too.
             (QUOTE, State::Key(_)) => {}
-            (QUOTE, _) => return self.stray(),
+            (QUOTE, _) => return stray(out),
             (CALL, State::Name(_)) => {}
             (_, State::String | State::Quoted { .. }) if !is_code(raw[0]) => {
                 raw.iter().for_each(|byte| _ = self.byte(*byte, out));
             }
-            (CALL_END, _) if self.some => return Flow::Ends,
-            _ => return self.stray(),
+            (CALL_END, _) if !out.is_in_head() => return Flow::Ends,
+            _ => return stray(out),
         }
         Flow::Goes
     }
+}
 
-    fn stray(&self) -> Flow {
-        if self.some {
-            Flow::Ended
-        } else {
-            Flow::Rejects { is_text: false }
-        }
+/// Something that does not belong here.
+fn stray(out: &Out) -> Flow {
+    if out.is_in_head() {
+        Flow::Rejects { is_text: false }
+    } else {
+        Flow::Ended
     }
 }
 
@@ -237,11 +232,7 @@ impl Block for Call {
         matches!(self.state, State::String | State::Quoted { .. })
     }
 
-    fn end(&mut self, _: &mut Out) -> Flow {
-        if self.some {
-            Flow::Ends
-        } else {
-            Flow::Rejects { is_text: false }
-        }
+    fn end(&mut self, out: &mut Out) -> Flow {
+        stray(out)
     }
 }

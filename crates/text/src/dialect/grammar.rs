@@ -10,8 +10,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::Opening;
 use super::block::is_text;
-use super::{Begun, Opening};
+use crate::chat::function;
 use crate::constraint::{embedded, literal};
 use crate::tokenizer::{Fragment, SpecialTokens, TokenKind};
 use crate::{ChatRequest, Constraint, TextError, Tokenizer, ToolChoice};
@@ -253,19 +254,17 @@ impl Opening {
 
     /// What may or must come before the answer.
     fn before(&self, lark: &mut Lark<'_>) -> String {
-        match &self.begun {
-            Begun::Said(said) => {
-                // A prompt that has begun a message is gone on with as it is.
-                if !matches!(&said[..], b"" | b"assistant") {
-                    return String::new();
-                }
-                let open = lark.spelt("<|channel|>analysis<|message|>");
-                let close = lark.spelt("<|end|><|start|>assistant");
-                lark.rule("analysis", &format!("{open} {ANY} {close}"));
-                "analysis?".to_owned()
-            }
-            Begun::Reasoning(opened) => self.thoughts(*opened, lark),
+        if !self.is_harmony() {
+            return self.thoughts(self.is_thinking, lark);
         }
+        // A prompt that has begun a message is gone on with as it is.
+        if !matches!(&self.end.coded[..], b"" | b"assistant") {
+            return String::new();
+        }
+        let open = lark.spelt("<|channel|>analysis<|message|>");
+        let close = lark.spelt("<|end|><|start|>assistant");
+        lark.rule("analysis", &format!("{open} {ANY} {close}"));
+        "analysis?".to_owned()
     }
 
     fn thoughts(&self, opened: bool, lark: &mut Lark<'_>) -> String {
@@ -300,7 +299,7 @@ impl Opening {
     }
 
     fn is_harmony(&self) -> bool {
-        matches!(self.begun, Begun::Said(_))
+        self.dialect.syntax.header.is_some()
     }
 
     fn form(&self, tokenizer: &Tokenizer) -> Option<Form> {
@@ -359,10 +358,6 @@ struct Function {
     name: String,
     parameters: Value,
     strict: bool,
-}
-
-fn function(tool: &Value) -> &Value {
-    tool.get("function").unwrap_or(tool)
 }
 
 /// Whether a tool, in the form that templates expect, is `strict`: its calls' arguments must fit its schema.

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::Syntax;
-use super::block::{Block, Flow, Tools};
+use super::block::{Block, Flow, MAX_NAME, Tools};
 use super::json::{JsonCalls, JsonValue, Rules, Step, begin_object};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
@@ -44,9 +44,6 @@ pub(super) const MISTRAL: Syntax = Syntax {
     },
     ..Syntax::PLAIN
 };
-
-/// The longest name of a function.
-const MAX_NAME: usize = 256;
 
 fn calls(tools: &Arc<Tools>) -> Box<dyn Block> {
     Box::new(Call {

@@ -38,7 +38,7 @@ pub use parser::Parser;
 use crate::prompt::Piece;
 use crate::replay::{Header, role};
 use crate::tokenizer::{Encoder, Fragment, Special, SpecialTokens, TokenKind};
-use crate::{Part, Prompt, Tokenizer};
+use crate::{ChatTemplate, Part, Prompt, Tokenizer};
 
 /// All syntaxes; the first that a template is written in is a model's own, and the last is for all others.
 const SYNTAXES: &[&Syntax] = &[
@@ -100,7 +100,7 @@ impl Syntax {
 
 /// What a model file says about its syntax.
 struct Evidence<'e> {
-    template: Option<&'e str>,
+    template: Option<&'e ChatTemplate>,
     tokenizer: &'e Tokenizer,
 }
 
@@ -110,7 +110,7 @@ impl Evidence<'_> {
     }
 
     fn knows_tools(&self) -> bool {
-        !self.has_template() || self.template_has("tools")
+        self.template.is_none_or(ChatTemplate::knows_tools)
     }
 
     fn template_has(&self, text: &str) -> bool {
@@ -146,7 +146,7 @@ impl Dialect {
     /// The dialect of a model, from its chat template and its vocabulary. A template that knows no tools gets a prompt about them
     /// that is not its own ([`ChatTemplate::render`](crate::ChatTemplate::render)), so the answer is in no dialect of its own.
     #[must_use]
-    pub fn of_model(template: Option<&str>, tokenizer: &Tokenizer) -> Self {
+    pub fn of_model(template: Option<&ChatTemplate>, tokenizer: &Tokenizer) -> Self {
         let evidence = Evidence {
             template,
             tokenizer,
@@ -200,27 +200,15 @@ impl Dialect {
     #[must_use]
     pub fn opening(self: &Arc<Self>, tools: &[Value], prompt: &Prompt) -> Opening {
         let end = self.end_of(prompt);
-        let begun = match self.syntax.header {
-            Some(_) => Begun::Said(end.coded.clone()),
-            None => {
-                let end = end.coded.trim_ascii_end();
-                let opens = |mark: Mark| end.ends_with(self.marks.bytes(mark).trim_ascii_end());
-                let mut thinks = self.syntax.thinks.iter();
-                Begun::Reasoning(thinks.any(|&(open, _)| opens(open)))
-            }
-        };
+        let said = end.coded.trim_ascii_end();
+        let opens = |mark: Mark| said.ends_with(self.marks.bytes(mark).trim_ascii_end());
+        let mut thinks = self.syntax.thinks.iter();
         Opening {
             dialect: Arc::clone(self),
             tools: Arc::new(Tools::new(tools)),
-            begun,
+            is_thinking: thinks.any(|&(open, _)| opens(open)),
             end: Arc::new(end),
         }
-    }
-
-    /// A parser for the answer to `prompt`, see [`Self::opening`].
-    #[must_use]
-    pub fn parser(self: &Arc<Self>, tools: &[Value], prompt: &Prompt) -> Parser {
-        self.opening(tools, prompt).parser()
     }
 
     /// The tokens that end reasoning in the model's own way, for a budget that is used up.
@@ -357,17 +345,9 @@ struct End {
 pub struct Opening {
     dialect: Arc<Dialect>,
     tools: Arc<Tools>,
-    begun: Begun,
+    /// Whether the prompt has opened reasoning.
+    is_thinking: bool,
     end: Arc<End>,
-}
-
-/// What the prompt has said of the answer.
-#[derive(Debug, Clone)]
-enum Begun {
-    /// Whether it has opened reasoning.
-    Reasoning(bool),
-    /// The beginning of its first message.
-    Said(Vec<u8>),
 }
 
 impl Opening {
@@ -375,10 +355,10 @@ impl Opening {
     #[must_use]
     pub fn parser(&self) -> Parser {
         let mut parser = Parser::new(&self.dialect, &self.tools);
-        match &self.begun {
-            Begun::Reasoning(true) => parser.open_reasoning(),
-            Begun::Reasoning(false) => {}
-            Begun::Said(bytes) => parser.prime(bytes),
+        if self.is_thinking {
+            parser.open_reasoning();
+        } else if self.dialect.syntax.header.is_some() {
+            parser.prime(&self.end.coded);
         }
         parser
     }

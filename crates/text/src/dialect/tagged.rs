@@ -6,13 +6,10 @@
 
 use std::sync::Arc;
 
-use super::block::{Block, Flow, Tools};
+use super::block::{Block, Flow, MAX_NAME, Tools};
 use super::json::{JsonValue, Step};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
-
-/// The longest name of a function or parameter.
-const MAX_NAME: usize = 256;
 
 /// The tags of a syntax.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Dialect;
+use super::{Dialect, Parser};
 use crate::test_vocab::{self, CONTROL, NORMAL};
 use crate::tokenizer::{Fragment, SpecialTokens, TokenKind};
 use crate::{OutputStream, Part, Prompt, Tokenizer};
@@ -103,13 +103,17 @@ impl Rig {
         said
     }
 
-    fn stream(&self, tools: &[Value], prompt: &str) -> OutputStream {
+    fn parser(&self, tools: &[Value], prompt: &str) -> Parser {
         let mut rendered = Prompt::new();
         self.finder.fragments(prompt, |fragment| match fragment {
             Fragment::Text(text) => rendered.push_text(text),
             Fragment::Token { id, .. } => rendered.push_control(id, "<…>"),
         });
-        OutputStream::new(vec![]).with_parser(self.dialect.parser(tools, &rendered))
+        self.dialect.opening(tools, &rendered).parser()
+    }
+
+    fn stream(&self, tools: &[Value], prompt: &str) -> OutputStream {
+        OutputStream::new(vec![]).with_parser(self.parser(tools, prompt))
     }
 
     /// The parts of an answer that arrives in these pieces.

@@ -21,9 +21,10 @@ struct Model {
 impl Model {
     fn new(template: &str, special: &[(&str, i32)]) -> Self {
         let tokenizer = test_vocab::bpe("default", special, &[]);
+        let template = ChatTemplate::new(template, &tokenizer).expect("a valid template");
         Self {
-            template: ChatTemplate::new(template, &tokenizer).expect("a valid template"),
-            dialect: Arc::new(Dialect::of_model(Some(template), &tokenizer)),
+            dialect: Arc::new(Dialect::of_model(Some(&template), &tokenizer)),
+            template,
             tokenizer,
         }
     }

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::chat::function;
 use crate::{ChatRequest, Message, Role};
 
 /// The same conversation, with its tools as text.
@@ -69,7 +70,7 @@ fn about(tools: &[Value]) -> String {
         "You can call functions. These are their definitions, one in each line:\n<tools>\n",
     );
     for tool in tools {
-        text.push_str(&tool.get("function").unwrap_or(tool).to_string());
+        text.push_str(&function(tool).to_string());
         text.push('\n');
     }
     text.push_str(

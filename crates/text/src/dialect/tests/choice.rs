@@ -1,17 +1,16 @@
 //! Which dialect a model is taken to speak.
 
-use std::sync::Arc;
-
 use super::{Rig, Said, show, tools, vocabulary};
 use crate::test_vocab::{self, CONTROL};
-use crate::{Dialect, Prompt};
+use crate::{ChatTemplate, Dialect};
 
 #[test]
 fn the_template_says_which() {
     let tokenizer = vocabulary(true);
     let of = |template: &str| {
         let with_tools = format!("{{% if tools %}}…{{% endif %}}{template}");
-        Dialect::of_model(Some(&with_tools), &tokenizer).name()
+        let template = ChatTemplate::new(&with_tools, &tokenizer).expect("a valid template");
+        Dialect::of_model(Some(&template), &tokenizer).name()
     };
     let cases = [
         ("<|im_start|>…<tool_call>\\n{\"name\": …", "hermes"),
@@ -37,7 +36,8 @@ fn the_template_says_which() {
         assert_eq!(of(template), dialect, "{template}");
     }
     // A template without tools gets our own prompt about them.
-    let old = Dialect::of_model(Some("<start_of_turn>user\n"), &tokenizer);
+    let old = ChatTemplate::new("<start_of_turn>user\n", &tokenizer).expect("a valid template");
+    let old = Dialect::of_model(Some(&old), &tokenizer);
     assert_eq!(old.name(), "generic");
     // Without a template the vocabulary has to do.
     assert_eq!(Dialect::of_model(None, &tokenizer).name(), "deepseek-v4");
@@ -95,15 +95,14 @@ fn reasoning_ends_in_the_models_own_way() {
     let (with, without) = (vocabulary(true), vocabulary(false));
     for name in Dialect::names() {
         for tokenizer in [&with, &without] {
-            let dialect = Arc::new(Dialect::named(name, tokenizer).unwrap());
-            let mut parser = dialect.parser(&tools(), &Prompt::new());
-            if name == "harmony" {
-                parser = dialect.parser(&tools(), &analysis(tokenizer));
-            } else {
-                parser.open_reasoning();
-            }
+            let rig = Rig::of(name, tokenizer);
+            let open = match rig.dialect.syntax.thinks.first() {
+                Some(&(open, _)) => rig.dialect.syntax.marks[usize::from(open.0)],
+                None => "<|start|>assistant<|channel|>analysis<|message|>",
+            };
+            let mut parser = rig.parser(&tools(), open);
             assert!(parser.is_reasoning());
-            for &token in dialect.reasoning_end() {
+            for &token in rig.dialect.reasoning_end() {
                 if tokenizer.is_control(token) {
                     parser.push_control(token);
                 } else {
@@ -114,26 +113,4 @@ fn reasoning_ends_in_the_models_own_way() {
             assert!(parser.finish().is_empty(), "{name}");
         }
     }
-}
-
-fn analysis(tokenizer: &crate::Tokenizer) -> Prompt {
-    let dialect = Dialect::named("harmony", tokenizer).unwrap();
-    let mut prompt = Prompt::new();
-    for piece in [
-        "<|start|>",
-        "assistant",
-        "<|channel|>",
-        "analysis",
-        "<|message|>",
-    ] {
-        let token = tokenizer
-            .spellings(&[crate::tokenizer::TokenKind::Control])
-            .find(|&(_, text)| text == piece);
-        match token {
-            Some((id, text)) => prompt.push_control(id, text),
-            None => prompt.push_text(piece),
-        }
-    }
-    drop(dialect);
-    prompt
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::{Rig, Said, show, tools};
-use crate::{Dialect, Part, Prompt};
+use crate::{Dialect, Part};
 
 /// Numbers that look random (xorshift).
 struct Random(u64);
@@ -281,7 +281,7 @@ fn run(rounds: u32) {
 
 /// How many bytes of an answer are read, for each that it has.
 fn reads_per_byte(rig: &Rig, said: &[Said]) -> usize {
-    let mut parser = rig.dialect.parser(&tools(), &Prompt::new());
+    let mut parser = rig.parser(&tools(), "");
     let mut bytes = 0;
     for piece in said {
         match piece {
