@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Flow, MAX_NAME, Tools};
+use super::grammar::{Arguments, Form};
 use super::json::{JsonValue, Step, begin_object};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
@@ -41,10 +42,20 @@ pub(super) const DEEPSEEK: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALLS, calls), (CALL, call)],
     closers: &[CALLS_END, CALL_END, SEPARATOR],
+    forms: &[("", FORM)],
     is_written_in: |evidence| {
         evidence.template_has("<｜tool▁call") || evidence.template_has("<｜Assistant｜>")
     },
     ..Syntax::PLAIN
+};
+
+const FORM: Form = Form {
+    begin: "<｜tool▁calls▁begin｜>",
+    open: "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>",
+    arguments: Arguments::Json,
+    close: "<｜tool▁call▁end｜>",
+    between: Some(""),
+    end: "<｜tool▁calls▁end｜>",
 };
 
 fn calls(_: &Arc<Tools>) -> Box<dyn Block> {

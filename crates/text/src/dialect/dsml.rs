@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use super::block::{Block, Tools};
+use super::grammar::{Arguments, Form};
 use super::marks::Mark;
 use super::tagged::{Tagged, Tags};
 use super::{Evidence, Syntax};
@@ -46,9 +47,23 @@ pub(super) const DSML: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALLS, calls), (FORMER, calls), (INVOKE, invoke)],
     closers: &[CALLS_END, FORMER_END, INVOKE_END, PARAMETER_END],
+    forms: &[("", FORM)],
     reasoning_end: "</think>",
     is_written_in,
     ..Syntax::PLAIN
+};
+
+const FORM: Form = Form {
+    begin: "<｜DSML｜tool_calls>\n",
+    open: "<｜DSML｜invoke name=\"NAME\">\n",
+    arguments: Arguments::Tags {
+        text: "<｜DSML｜parameter name=\"KEY\" string=\"true\">",
+        json: "<｜DSML｜parameter name=\"KEY\" string=\"false\">",
+        close: "</｜DSML｜parameter>\n",
+    },
+    close: "</｜DSML｜invoke>\n",
+    between: Some(""),
+    end: "</｜DSML｜tool_calls>",
 };
 
 const TAGS: Tags = Tags {

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use super::block::{Block, Flow, MAX_HEAD, Tools};
+use super::grammar::{Arguments, Form};
 use super::json::{JsonCalls, Rules};
 use super::marks::{Found, Mark};
 use super::out::Out;
@@ -44,8 +45,18 @@ pub(super) const GEMMA: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(JSON, json), (TOOL_CALL, json), (TOOL_CODE, tool_code)],
     bare: Some(json),
+    forms: &[("", FORM)],
     is_written_in: is_gemma,
     ..Syntax::PLAIN
+};
+
+const FORM: Form = Form {
+    begin: "",
+    open: "```json\n{\"name\": \"NAME\", \"parameters\": ",
+    arguments: Arguments::Json,
+    close: "}\n```",
+    between: Some("\n"),
+    end: "",
 };
 
 fn is_gemma(evidence: &Evidence<'_>) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Syntax;
 use super::block::{Block, Tools};
 use super::fences::{self, JSON, THINK, THINK_END, TOOL_CALL, TOOL_CODE};
+use super::hermes;
 use super::json::{JsonCalls, Rules};
 use super::marks::Mark;
 
@@ -33,6 +34,7 @@ pub(super) const GENERIC: Syntax = Syntax {
     ],
     bare: Some(fences::json),
     closers: &[CALL_END],
+    forms: &[("", hermes::FORM)],
     is_written_in: |_| true,
     ..Syntax::PLAIN
 };

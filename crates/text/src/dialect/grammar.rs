@@ -18,22 +18,22 @@ use crate::tokenizer::{Fragment, SpecialTokens, TokenKind};
 use crate::{ChatRequest, Constraint, TextError, Tokenizer, ToolChoice};
 
 /// How a dialect writes calls. `NAME` stands for the function's name.
-struct Form {
+pub(super) struct Form {
     /// Before the first call.
-    begin: &'static str,
+    pub(super) begin: &'static str,
     /// From a call's beginning to its arguments.
-    open: &'static str,
-    arguments: Arguments,
+    pub(super) open: &'static str,
+    pub(super) arguments: Arguments,
     /// From its arguments to its end.
-    close: &'static str,
+    pub(super) close: &'static str,
     /// Between two calls; `None` where an answer holds one at most.
-    between: Option<&'static str>,
+    pub(super) between: Option<&'static str>,
     /// After the last call.
-    end: &'static str,
+    pub(super) end: &'static str,
 }
 
 /// How it writes their arguments.
-enum Arguments {
+pub(super) enum Arguments {
     Json,
     /// A tag for each argument, with `KEY` in it: the one for raw text and the one for everything else, which is JSON.
     Tags {
@@ -42,97 +42,6 @@ enum Arguments {
         close: &'static str,
     },
 }
-
-const HERMES: Form = Form {
-    begin: "",
-    open: "<tool_call>\n{\"name\": \"NAME\", \"arguments\": ",
-    arguments: Arguments::Json,
-    close: "}\n</tool_call>",
-    between: Some("\n"),
-    end: "",
-};
-
-const QWEN_CODER: Form = Form {
-    begin: "",
-    open: "<tool_call>\n<function=NAME>\n",
-    arguments: Arguments::Tags {
-        text: "<parameter=KEY>\n",
-        json: "<parameter=KEY>\n",
-        close: "\n</parameter>\n",
-    },
-    close: "</function>\n</tool_call>",
-    between: Some("\n"),
-    end: "",
-};
-
-const DSML: Form = Form {
-    begin: "<｜DSML｜tool_calls>\n",
-    open: "<｜DSML｜invoke name=\"NAME\">\n",
-    arguments: Arguments::Tags {
-        text: "<｜DSML｜parameter name=\"KEY\" string=\"true\">",
-        json: "<｜DSML｜parameter name=\"KEY\" string=\"false\">",
-        close: "</｜DSML｜parameter>\n",
-    },
-    close: "</｜DSML｜invoke>\n",
-    between: Some(""),
-    end: "</｜DSML｜tool_calls>",
-};
-
-const LLAMA3: Form = Form {
-    begin: "",
-    open: "{\"name\": \"NAME\", \"parameters\": ",
-    arguments: Arguments::Json,
-    close: "}",
-    between: None,
-    end: "",
-};
-
-const GEMMA: Form = Form {
-    begin: "",
-    open: "```json\n{\"name\": \"NAME\", \"parameters\": ",
-    arguments: Arguments::Json,
-    close: "}\n```",
-    between: Some("\n"),
-    end: "",
-};
-
-const MISTRAL: Form = Form {
-    begin: "[TOOL_CALLS] [",
-    open: "{\"name\": \"NAME\", \"arguments\": ",
-    arguments: Arguments::Json,
-    close: "}",
-    between: Some(", "),
-    end: "]",
-};
-
-/// From the eleventh version of the tokenizer on, which has a token for the arguments.
-const MISTRAL_11: Form = Form {
-    begin: "",
-    open: "[TOOL_CALLS]NAME[ARGS]",
-    arguments: Arguments::Json,
-    close: "",
-    between: Some(""),
-    end: "",
-};
-
-const DEEPSEEK: Form = Form {
-    begin: "<｜tool▁calls▁begin｜>",
-    open: "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>",
-    arguments: Arguments::Json,
-    close: "<｜tool▁call▁end｜>",
-    between: Some(""),
-    end: "<｜tool▁calls▁end｜>",
-};
-
-/// The token that ends a call ends the answer.
-const HARMONY: Form = Form {
-    begin: "",
-    open: "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
-    arguments: Arguments::Json,
-    close: "",
-    between: None,
-    end: "",
-};
 
 /// Any text between control tokens.
 const ANY: &str = "/(?s:.)+/?";
@@ -166,7 +75,10 @@ impl Opening {
         if !forced && answer.is_none() && !strict && *parallel {
             return Ok(None);
         }
-        let Some(form) = self.form(tokenizer) else {
+        let mut lark = Lark::new(tokenizer);
+        let mut forms = self.dialect().syntax().forms.iter();
+        let Some((_, form)) = forms.find(|(token, _)| token.is_empty() || lark.has_token(token))
+        else {
             // What is demanded is refused; what would be an aid is left out.
             let name = self.dialect().name();
             let why = format!("calls in the dialect `{name}` cannot be forced");
@@ -180,7 +92,6 @@ impl Opening {
             ToolChoice::Named(name) => Some(&name[..]),
             _ => None,
         };
-        let mut lark = Lark::new(tokenizer);
         let before = self.before(&mut lark);
         let callable = tools
             .iter()
@@ -301,21 +212,6 @@ impl Opening {
     fn is_harmony(&self) -> bool {
         self.dialect.syntax.header.is_some()
     }
-
-    fn form(&self, tokenizer: &Tokenizer) -> Option<Form> {
-        Some(match self.dialect().name() {
-            "hermes" | "generic" => HERMES,
-            "qwen-coder" => QWEN_CODER,
-            "deepseek-v4" => DSML,
-            "deepseek" => DEEPSEEK,
-            "llama3" => LLAMA3,
-            "gemma" => GEMMA,
-            "mistral" if Lark::new(tokenizer).has_token("[ARGS]") => MISTRAL_11,
-            "mistral" => MISTRAL,
-            "harmony" => HARMONY,
-            _ => return None,
-        })
-    }
 }
 
 /// Keywords that put schemas together.
@@ -435,7 +331,7 @@ impl Function {
 
 /// The calls that an answer may hold.
 struct Wanted {
-    form: Form,
+    form: &'static Form,
     functions: Vec<Function>,
     /// Whether it may hold several.
     parallel: bool,

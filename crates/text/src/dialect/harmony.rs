@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Flow, Tools};
+use super::grammar::{Arguments, Form};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
 
@@ -37,11 +38,22 @@ pub(super) const HARMONY: Syntax = Syntax {
     ],
     whole: Some(messages),
     header: Some(START),
+    forms: &[("", FORM)],
     reasoning_end: "<|end|><|start|>assistant",
     is_written_in: |evidence| {
         evidence.template_has("<|channel|>") && evidence.template_has("<|message|>")
     },
     ..Syntax::PLAIN
+};
+
+/// The token that ends a call ends the answer.
+const FORM: Form = Form {
+    begin: "",
+    open: "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
+    arguments: Arguments::Json,
+    close: "",
+    between: None,
+    end: "",
 };
 
 /// The longest header. One that is longer is text.

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use super::block::{Block, Flow, Tools};
+use super::grammar::{Arguments, Form};
 use super::json::{JsonCalls, Rules};
 use super::marks::{Found, Mark};
 use super::out::Out;
@@ -43,6 +44,7 @@ pub(super) const HERMES: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALL, tool_call)],
     closers: &[CALL_END],
+    forms: &[("", FORM)],
     is_written_in: |evidence| evidence.template_has("<tool_call>"),
     ..Syntax::PLAIN
 };
@@ -53,8 +55,31 @@ pub(super) const QWEN_CODER: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALL, tool_call), (FUNCTION, function)],
     closers: &[CALL_END, FUNCTION_END, PARAMETER_END],
+    forms: &[("", CODER_FORM)],
     is_written_in: is_qwen_coder,
     ..Syntax::PLAIN
+};
+
+pub(super) const FORM: Form = Form {
+    begin: "",
+    open: "<tool_call>\n{\"name\": \"NAME\", \"arguments\": ",
+    arguments: Arguments::Json,
+    close: "}\n</tool_call>",
+    between: Some("\n"),
+    end: "",
+};
+
+const CODER_FORM: Form = Form {
+    begin: "",
+    open: "<tool_call>\n<function=NAME>\n",
+    arguments: Arguments::Tags {
+        text: "<parameter=KEY>\n",
+        json: "<parameter=KEY>\n",
+        close: "\n</parameter>\n",
+    },
+    close: "</function>\n</tool_call>",
+    between: Some("\n"),
+    end: "",
 };
 
 fn is_qwen_coder(evidence: &Evidence<'_>) -> bool {

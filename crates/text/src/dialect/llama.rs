@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Tools};
+use super::grammar::{Arguments, Form};
 use super::json::{JsonCalls, Rules};
 use super::marks::Mark;
 use super::tagged::{Tagged, Tags};
@@ -38,10 +39,20 @@ pub(super) const LLAMA3: Syntax = Syntax {
     blocks: &[(PYTHON, python), (FUNCTION, function)],
     bare: Some(bare),
     closers: &[FUNCTION_END],
+    forms: &[("", FORM)],
     is_written_in: |evidence| {
         evidence.template_has("<|python_tag|>") || evidence.template_has("<|start_header_id|>")
     },
     ..Syntax::PLAIN
+};
+
+const FORM: Form = Form {
+    begin: "",
+    open: "{\"name\": \"NAME\", \"parameters\": ",
+    arguments: Arguments::Json,
+    close: "}",
+    between: None,
+    end: "",
 };
 
 const TAGS: Tags = Tags {

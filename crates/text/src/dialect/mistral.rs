@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Flow, MAX_NAME, Tools};
+use super::grammar::{Arguments, Form};
 use super::json::{JsonCalls, JsonValue, Rules, Step, begin_object};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
@@ -38,11 +39,31 @@ pub(super) const MISTRAL: Syntax = Syntax {
     thinks: &[(THINK, THINK_END), (FORMER_THINK, FORMER_THINK_END)],
     blocks: &[(CALLS, calls)],
     closers: &[ARGUMENTS, CALL_ID],
+    forms: &[("[ARGS]", FORM), ("", LIST_FORM)],
     reasoning_end: "[/THINK]",
     is_written_in: |evidence| {
         evidence.template_has("[TOOL_CALLS]") || evidence.template_has("[INST]")
     },
     ..Syntax::PLAIN
+};
+
+const LIST_FORM: Form = Form {
+    begin: "[TOOL_CALLS] [",
+    open: "{\"name\": \"NAME\", \"arguments\": ",
+    arguments: Arguments::Json,
+    close: "}",
+    between: Some(", "),
+    end: "]",
+};
+
+/// From the eleventh version of the tokenizer on, which has a token for the arguments.
+const FORM: Form = Form {
+    begin: "",
+    open: "[TOOL_CALLS]NAME[ARGS]",
+    arguments: Arguments::Json,
+    close: "",
+    between: Some(""),
+    end: "",
 };
 
 fn calls(tools: &Arc<Tools>) -> Box<dyn Block> {

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use block::{Block, Tools};
+use grammar::Form;
 pub use grammar::is_strict;
 use marks::{Mark, Marks, is_code};
 pub use parser::Parser;
@@ -76,6 +77,8 @@ struct Syntax {
     whole: Option<NewBlock>,
     /// For those: the marker in the prompt with which an answer begins.
     header: Option<Mark>,
+    /// How calls are written that the model must make: the first form whose token the vocabulary has; an empty name stands for none.
+    forms: &'static [(&'static str, Form)],
     /// What ends reasoning, as the model would write it.
     reasoning_end: &'static str,
     /// Whether a model writes this.
@@ -93,6 +96,7 @@ impl Syntax {
         closers: &[],
         whole: None,
         header: None,
+        forms: &[],
         reasoning_end: "\n</think>\n\n",
         is_written_in: |_| false,
     };
