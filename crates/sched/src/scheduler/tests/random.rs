@@ -95,6 +95,7 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![Just(u32::MAX), 1..3u32],
         prop::collection::btree_map(0..3u64, 100..5000u32, 0..3),
         prop_oneof![Just(0), 1..4u32, Just(u32::MAX)],
+        prop_oneof![2 => Just(None), 1 => (0..9u32, 1..4u32).prop_map(Some)],
     );
     (numbers, times, shares, mode, more).prop_map(
         |(
@@ -102,12 +103,14 @@ fn config() -> impl Strategy<Value = Config> {
             (t_stall_us, t_idle_us, wait_us),
             (oldest, share, efficiency),
             mode,
-            (tenant_slots, tenant_weights, save_blocks),
+            (tenant_slots, tenant_weights, save_blocks, states),
         )| {
             Config {
                 tenant_slots,
                 tenant_weights,
                 save_blocks,
+                checkpoints: states.map_or(0, |(more, _)| slots + 2 + more),
+                checkpoint_blocks: states.map_or(1, |(_, blocks)| blocks),
                 t_stall_us,
                 t_idle_us,
                 q_min: q_min.min(q_max),
