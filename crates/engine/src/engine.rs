@@ -27,7 +27,7 @@ use crate::preload::Preload;
 use crate::recording::{self, Recording};
 use crate::sampler::Scratch;
 use crate::status::{IoRecord, StepRecord};
-use crate::store::{self, Store, Stores};
+use crate::store::{self, Remembered, Store, Stores};
 use crate::tenant::Names;
 
 /// Most bytes that one unit copies to be saved.
@@ -229,7 +229,10 @@ impl Engine {
             self.scheduler.record(true);
         }
         let mut store = Stores::new(store);
-        store.share(&self.shared.spellings);
+        store.share(&Remembered {
+            spellings: Arc::clone(&self.shared.spellings),
+            turns: Arc::clone(&self.shared.turns),
+        });
         self.preload = Preload::new(&self.shared.spellings);
         self.store = Some(store);
         self

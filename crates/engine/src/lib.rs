@@ -48,10 +48,9 @@ pub use handle::{EngineHandle, Health, TextStack};
 pub use mailbox::Shutdown;
 pub use request::{PromptInput, Request};
 pub use sampling::{Constrained, Sampling};
-pub use spellings::Spellings;
 pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
 pub use store::{
-    DiskStore, Folder, Key, Listed, Listing, ObjectInfo, ObjectName, Objects, Reject, Secret, Span,
-    Store, StoreConfig, StoreStats, Transfer, inspect, prune, verify,
+    DiskStore, Folder, Key, Listed, Listing, ObjectInfo, ObjectName, Objects, Reject, Remembered,
+    Secret, Span, Store, StoreConfig, StoreStats, Transfer, inspect, prune, verify,
 };
 pub use tenant::Tenant;

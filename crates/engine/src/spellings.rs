@@ -28,7 +28,7 @@ const MOST_ENDED: usize = 64;
 
 /// What has been said to this engine, and by it.
 #[derive(Debug, Default)]
-pub struct Spellings {
+pub(crate) struct Spellings {
     /// What has ended and is not yet in the trie: the engine's thread puts it here and goes on.
     ended: Mutex<VecDeque<Spelt>>,
     /// Something has ended that no store was told of.

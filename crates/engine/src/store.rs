@@ -14,20 +14,20 @@ mod secret;
 mod state;
 mod upkeep;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use andante_model::Model;
 use andante_sched::{IoKind, IoUnit, Scheduler};
 
 use crate::clock::Clock;
-use crate::spellings::Spellings;
 
 pub use block::{ObjectInfo, Reject, inspect};
 pub use disk::DiskStore;
 pub use folder::Folder;
 pub use key::{Key, ObjectName};
 pub use objects::{Listed, Listing, Objects};
+pub(crate) use said::Kept;
+pub use said::Remembered;
 pub use secret::Secret;
 pub use state::{StoreConfig, StoreStats};
 pub use upkeep::{prune, verify};
@@ -67,10 +67,10 @@ pub trait Store: Send {
     /// What it has done, and what it holds.
     fn stats(&self) -> StoreStats;
 
-    /// Adds what it knows of how prompts and answers were spelt, and goes on to keep it. Before the first request.
-    fn share(&mut self, _spellings: &Arc<Spellings>) {}
+    /// Adds what it knows of what was said before, and goes on to keep it. Before the first request.
+    fn share(&mut self, _remembered: &Remembered) {}
 
-    /// There is something in the spellings that it does not know.
+    /// There is something in it that the store does not know.
     fn said(&mut self) {}
 }
 
@@ -167,8 +167,8 @@ impl Stores {
         self.store.stats()
     }
 
-    pub(crate) fn share(&mut self, spellings: &Arc<Spellings>) {
-        self.store.share(spellings);
+    pub(crate) fn share(&mut self, remembered: &Remembered) {
+        self.store.share(remembered);
     }
 
     pub(crate) fn said(&mut self) {

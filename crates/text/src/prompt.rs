@@ -4,10 +4,12 @@
 //! [`Spelling`] follows tokens along a prompt as long as they say the same, so that tokens whose work is done can stand for
 //! the text.
 
+use serde::{Deserialize, Serialize};
+
 use crate::tokenizer::{Encoder, Special, Tokenizer};
 
 /// Rendered text in which user text can never be read as control tokens; only the template's own text can.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     segments: Vec<Segment>,
 }
@@ -19,7 +21,7 @@ pub(crate) enum Piece<'p> {
     Control { id: u32, text: &'p str },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Segment {
     Text(String),
     Control { id: u32, text: String },

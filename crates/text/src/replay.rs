@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dialect::{Opening, rest_of};
@@ -18,7 +19,7 @@ use crate::prompt::Piece;
 use crate::{Message, Part, Prompt, Tokenizer};
 
 /// An answer as it was sampled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     header: Header,
     /// What follows the header: the rest of the prompt, and the answer.
@@ -28,7 +29,7 @@ pub struct Turn {
 }
 
 /// Where an answer begins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     /// Who speaks, where that is the word between the last two control tokens: in `<|start_header_id|>assistant<|end_header_id|>` it alone
     /// tells an answer from a user's message.
@@ -56,7 +57,7 @@ pub(crate) fn role<'p>(before: Option<&Piece<'p>>) -> Option<&'p str> {
 }
 
 /// What an answer consists of, less the whitespace around it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Said {
     reasoning: String,
     text: String,
@@ -112,6 +113,18 @@ impl Turn {
             said: Said::of(parts),
             ids: parts.iter().filter_map(id).collect(),
         })
+    }
+
+    /// It as JSON, for [`from_json`](Self::from_json) alone.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("it consists of numbers and text")
+    }
+
+    /// What [`to_json`](Self::to_json) has written; `None` for anything else.
+    #[must_use]
+    pub fn from_json(json: &str) -> Option<Self> {
+        serde_json::from_str(json).ok()
     }
 
     /// The ids of its calls.

@@ -16,9 +16,9 @@ use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
 use super::key::ObjectName;
 use super::objects::{Held, Objects};
+use super::said::Remembered;
 use super::state::{Shared, StoreConfig, StoreStats};
 use super::{COPY_BYTES, Span, Store, Transfer};
-use crate::spellings::Spellings;
 
 /// So much may be copied and not yet written before saving is held up.
 const STAGED_BYTES: usize = 64 << 20;
@@ -35,7 +35,7 @@ pub struct DiskStore {
     given_up: Option<Results>,
     /// A request waits for blocks that are here.
     wanted: bool,
-    spellings: Option<Arc<Spellings>>,
+    remembered: Option<Remembered>,
 }
 
 enum Pending {
@@ -80,7 +80,7 @@ impl DiskStore {
             pending: None,
             given_up: None,
             wanted: false,
-            spellings: None,
+            remembered: None,
         })
     }
 
@@ -330,18 +330,18 @@ impl Store for DiskStore {
         self.shared.state().stats()
     }
 
-    fn share(&mut self, spellings: &Arc<Spellings>) {
-        if let Err(error) = self.shared.read_said(spellings) {
-            tracing::warn!("KV store: how prompts were spelt cannot be read ({error})");
+    fn share(&mut self, remembered: &Remembered) {
+        if let Err(error) = self.shared.read_said(remembered) {
+            tracing::warn!("KV store: what was said cannot be read ({error})");
         }
-        self.spellings = Some(Arc::clone(spellings));
+        self.remembered = Some(remembered.clone());
     }
 
     fn said(&mut self) {
-        if let Some(spellings) = &self.spellings {
+        if let Some(remembered) = &self.remembered {
             self.shared.state().to_log += 1;
             // Without the writer the program ends.
-            _ = self.writes.send(WriteJob::Said(Arc::clone(spellings)));
+            _ = self.writes.send(WriteJob::Said(remembered.clone()));
         }
     }
 }

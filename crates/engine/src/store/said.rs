@@ -1,13 +1,15 @@
-//! How what was said is kept beside the blocks: a log of records, each with the pieces that one write brought.
+//! What is kept beside the blocks, in logs of records: how prompts and answers were spelt, and answers as they were sampled.
 //! `docs/kv-format.md` has the tables.
 
 use std::io;
+use std::sync::Arc;
 
 use super::index::charged;
 use super::objects::Held;
 use super::secret;
 use super::state::Shared;
 use crate::spellings::{PIECE, Piece, PieceId, Spellings};
+use crate::turns::Turns;
 
 const VERSION: u32 = 1;
 /// Bytes of a piece before its tokens.
@@ -16,14 +18,42 @@ const PIECE_HEAD: usize = 24;
 const MOST_RECORDS: usize = 256;
 /// Most bytes of a log; where the budget is small, a sixteenth of it.
 const MOST_BYTES: u64 = 16 << 20;
+/// A model's logs.
+pub(super) const LOGS: usize = 2;
 
-/// What is known of this model's log.
+/// What outlives an engine beside the KV of its prompts and answers.
+#[derive(Debug, Clone, Default)]
+pub struct Remembered {
+    pub(crate) spellings: Arc<Spellings>,
+    pub(crate) turns: Arc<Turns>,
+}
+
+impl Remembered {
+    /// What each log keeps.
+    fn kept(&self) -> [&dyn Kept; LOGS] {
+        [&*self.spellings, &*self.turns]
+    }
+}
+
+/// What a log keeps.
+pub(crate) trait Kept {
+    /// A record of what was not given before, if there is anything.
+    fn take_unwritten(&self) -> Option<Vec<u8>>;
+
+    /// A record of what is likeliest to be wanted, of so many bytes at most.
+    fn latest(&self, most_bytes: usize) -> Vec<u8>;
+
+    /// Takes in a record; whether it is one.
+    fn add(&self, record: &[u8]) -> bool;
+}
+
+/// What is known of a log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     records: usize,
-    /// All that others have written is in the spellings.
+    /// All that others have written was taken in.
     read: bool,
-    /// It lacks something that the spellings do not give again.
+    /// It lacks something that will not be given again.
     lacks: bool,
 }
 
@@ -36,49 +66,61 @@ impl Log {
 
 impl Shared {
     /// Takes in what was said to other servers, and to this one before a restart.
-    pub(super) fn read_said(&self, spellings: &Spellings) -> io::Result<()> {
-        let records = self.objects.read_log(&self.naming.root(0))?;
-        let count = records.len();
-        for mut record in records {
-            let plain = secret::open(self.config.secret.as_ref(), &mut record);
-            match plain.ok().and_then(decode) {
-                Some(pieces) => spellings.add(pieces),
-                None => self.state().stats.damaged += 1,
-            }
-        }
-        let mut state = self.state();
-        state.log.records = count;
-        state.log.read = true;
-        Ok(())
+    pub(super) fn read_said(&self, remembered: &Remembered) -> io::Result<()> {
+        let mut kept = remembered.kept().into_iter().enumerate();
+        kept.try_for_each(|(log, kept)| self.read_log(log, kept))
     }
 
     /// Writes what was said since the last time.
-    pub(super) fn write_said(&self, spellings: &Spellings) -> io::Result<()> {
+    pub(super) fn write_said(&self, remembered: &Remembered) -> io::Result<()> {
         let held = Held::take(&*self.objects)?;
         if held.changed {
             self.renew()?;
         }
-        if !self.state().log.read {
-            self.read_said(spellings)?;
+        let mut kept = remembered.kept().into_iter().enumerate();
+        kept.try_for_each(|(log, kept)| self.write_log(log, kept))
+    }
+
+    fn read_log(&self, log: usize, kept: &dyn Kept) -> io::Result<()> {
+        let records = self.objects.read_log(&self.logs[log])?;
+        let count = records.len();
+        for mut record in records {
+            let plain = secret::open(self.config.secret.as_ref(), &mut record);
+            if !plain.is_ok_and(|plain| kept.add(plain)) {
+                self.state().stats.damaged += 1;
+            }
         }
-        let name = self.naming.root(0);
+        let mut state = self.state();
+        state.own_logs[log].records = count;
+        state.own_logs[log].read = true;
+        Ok(())
+    }
+
+    fn write_log(&self, log: usize, kept: &dyn Kept) -> io::Result<()> {
+        if !self.state().own_logs[log].read {
+            self.read_log(log, kept)?;
+        }
+        let name = self.logs[log];
         let most = self.log_share();
-        let mut record = self.record(&spellings.take_unwritten());
-        let (bytes, whole) = {
+        let unwritten = kept.take_unwritten();
+        let (known, lacks, full) = {
             let mut state = self.state();
-            // One that is gone lacks everything, whoever took it away.
             let known = state.logs.get(&name).copied();
-            let bytes = known.unwrap_or(0);
-            let full = bytes + record.len() as u64 > most || state.log.records >= MOST_RECORDS;
-            let lacks = std::mem::replace(&mut state.log.lacks, true);
-            let whole = lacks || full || known.is_none();
-            (bytes, whole)
+            let own = &mut state.own_logs[log];
+            if unwritten.is_none() && !own.lacks {
+                return Ok(());
+            }
+            let lacks = std::mem::replace(&mut own.lacks, true);
+            (known, lacks, own.records >= MOST_RECORDS)
         };
+        let bytes = known.unwrap_or(0);
+        let mut record = self.sealed(unwritten.unwrap_or_default());
+        // One that is gone lacks everything, whoever took it away.
+        let whole = lacks || full || known.is_none() || bytes + record.len() as u64 > most;
         let mut grown = charged(bytes + record.len() as u64) - charged(bytes);
         if whole {
-            let piece = PIECE_HEAD + 4 * PIECE;
-            let pieces = usize::try_from(most / 2).unwrap_or(usize::MAX) / piece;
-            record = self.record(&spellings.latest(pieces));
+            let half = usize::try_from(most / 2).unwrap_or(usize::MAX);
+            record = self.sealed(kept.latest(half));
             grown = charged(record.len() as u64);
         }
         if record.len() as u64 > most || !self.make_room(grown, &name)? {
@@ -91,18 +133,35 @@ impl Shared {
         };
         let mut state = self.state();
         state.logs.insert(name, size);
-        state.log.records = if whole { 1 } else { state.log.records + 1 };
-        state.log.lacks = false;
+        let own = &mut state.own_logs[log];
+        own.records = if whole { 1 } else { own.records + 1 };
+        own.lacks = false;
         Ok(())
     }
 
-    /// Most bytes of this model's log.
+    /// Most bytes of each of this model's logs.
     pub(super) fn log_share(&self) -> u64 {
         MOST_BYTES.min(self.config.budget_bytes / 16)
     }
 
-    fn record(&self, pieces: &[Piece]) -> Vec<u8> {
-        secret::seal(self.config.secret.as_ref(), encode(pieces))
+    fn sealed(&self, record: Vec<u8>) -> Vec<u8> {
+        secret::seal(self.config.secret.as_ref(), record)
+    }
+}
+
+impl Kept for Spellings {
+    fn take_unwritten(&self) -> Option<Vec<u8>> {
+        let pieces = self.take_unwritten();
+        (!pieces.is_empty()).then(|| encode(&pieces))
+    }
+
+    fn latest(&self, most_bytes: usize) -> Vec<u8> {
+        encode(&self.latest(most_bytes / (PIECE_HEAD + 4 * PIECE)))
+    }
+
+    fn add(&self, record: &[u8]) -> bool {
+        let pieces = decode(record);
+        pieces.map(|pieces| self.add(pieces)).is_some()
     }
 }
 

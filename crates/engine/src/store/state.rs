@@ -11,7 +11,7 @@ use super::block::Reject;
 use super::index::{Index, charged};
 use super::key::{Key, Naming, ObjectName};
 use super::objects::{Held, Listing, Objects};
-use super::said::Log;
+use super::said::{LOGS, Log};
 use super::secret::Secret;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
@@ -72,6 +72,8 @@ pub(super) struct Shared {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) config: StoreConfig,
     pub(super) naming: Naming,
+    /// The names of this model's logs.
+    pub(super) logs: [Key; LOGS],
     state: Mutex<State>,
     /// Something staged has been written or given up.
     pub(super) settled: Condvar,
@@ -87,7 +89,8 @@ pub(super) struct State {
     pub(super) staged_bytes: usize,
     /// Logs and their bytes, of other models and keys too.
     pub(super) logs: BTreeMap<Key, u64>,
-    pub(super) log: Log,
+    /// What is known of this model's own.
+    pub(super) own_logs: [Log; LOGS],
     /// Times that the writer was told that there is something to log, and has not looked yet.
     pub(super) to_log: u32,
     pub(super) stats: StoreStats,
@@ -108,14 +111,18 @@ pub(super) enum Trouble {
 
 impl Shared {
     pub(super) fn new(objects: Arc<dyn Objects>, config: StoreConfig) -> Self {
+        let naming = Naming::new(&config.identity, config.secret.as_ref().map(Secret::names));
+        let root = naming.root(0);
         Self {
             objects,
+            logs: [root, naming.child(&root, &[])],
+            naming,
             state: Mutex::new(State {
                 index: Index::new(config.block_tokens),
                 staged: HashSet::new(),
                 staged_bytes: 0,
                 logs: BTreeMap::new(),
-                log: Log::default(),
+                own_logs: Default::default(),
                 to_log: 0,
                 stats: StoreStats {
                     budget_bytes: config.budget_bytes,
@@ -124,7 +131,6 @@ impl Shared {
                 paused_until: None,
                 told: BTreeSet::new(),
             }),
-            naming: Naming::new(&config.identity, config.secret.as_ref().map(Secret::names)),
             config,
             settled: Condvar::new(),
             spare: Mutex::new(Vec::new()),
@@ -167,23 +173,24 @@ impl Shared {
         let known = self.state().index.clone();
         let (index, orphans) = known.renewed(objects);
         let logs: BTreeMap<Key, u64> = logs.into_iter().collect();
-        let own = self.naming.root(0);
         let mut state = self.state();
-        if state.logs.get(&own) != logs.get(&own) {
-            state.log.forget();
+        for (log, name) in self.logs.iter().enumerate() {
+            if state.logs.get(name) != logs.get(name) {
+                state.own_logs[log].forget();
+            }
         }
         state.index = index;
         state.logs = logs;
         Ok(orphans)
     }
 
-    /// Gives up blocks until `bytes` more fit the budget, though not `kept`, and after them logs, though not this model's own
-    /// while that is within its share; whether they do. Under the lock.
+    /// Gives up blocks until `bytes` more fit the budget, though not `kept`, and after them logs, though none of this
+    /// model's own while it is within its share; whether they do. Under the lock.
     pub(super) fn make_room(&self, bytes: u64, kept: &Key) -> io::Result<bool> {
         if bytes > self.config.budget_bytes {
             return Ok(false);
         }
-        let (own, share) = (self.naming.root(0), self.log_share());
+        let share = self.log_share();
         loop {
             let (victim, log) = {
                 let state = self.state();
@@ -191,7 +198,7 @@ impl Shared {
                     return Ok(true);
                 }
                 let mut logs = state.logs.iter();
-                let log = logs.find(|&(log, &bytes)| *log != own || bytes > share);
+                let log = logs.find(|&(log, &bytes)| !self.logs.contains(log) || bytes > share);
                 (state.index.victim(kept), log.map(|(log, _)| *log))
             };
             let Some(victim) = victim else {

@@ -7,7 +7,8 @@ use andante_text::{
     ChatRequest, Dialect, Message, Opening, Part, Prompt, Role, Tokenizer, ToolCall, Turn,
 };
 
-use super::{MOST_BYTES, Turns};
+use super::{MOST_BYTES, Turns, decode};
+use crate::store::Kept;
 
 fn opening() -> (Tokenizer, Opening) {
     let file = GgufWriter::new()
@@ -101,7 +102,7 @@ fn a_text_is_found_by_itself_and_keeps_its_reasoning() {
 #[test]
 fn the_oldest_are_forgotten() {
     let turns = Turns::default();
-    let long = "a".repeat(MOST_BYTES / 8);
+    let long = "a".repeat(MOST_BYTES / 4);
     for id in 0..6 {
         let mut parts = call(&format!("call_{id}")).to_vec();
         parts.push(Part::Text(long.clone()));
@@ -113,4 +114,40 @@ fn the_oldest_are_forgotten() {
         turns.find(0, &mut chat).len()
     };
     assert_eq!((0..6).map(found).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1]);
+}
+
+#[test]
+fn what_a_store_has_kept_is_found_again() {
+    let first = Turns::default();
+    assert_eq!(first.take_unwritten(), None);
+    for id in 0..3 {
+        first.note(7, turn(&call(&format!("call_{id}"))));
+    }
+    let record = first.take_unwritten().expect("it is new");
+    assert_eq!(first.take_unwritten(), None, "once is enough");
+    assert_eq!(record[..12], [1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+    let length = u32::from_le_bytes(record[12..16].try_into().expect("four"));
+    assert_eq!(record.len(), 4 + 3 * (12 + length as usize));
+    let found = |turns: &Turns, id: u32| {
+        let mut chat = chat(Some(&format!("call_{id}")), "{\"n\":1}");
+        (
+            turns.find(7, &mut chat).len(),
+            turns.find(0, &mut chat).len(),
+        )
+    };
+    let second = Turns::default();
+    assert!(second.add(&record) && second.add(&record));
+    assert_eq!([0, 1, 2].map(|id| found(&second, id)), [(1, 0); 3]);
+    assert_eq!(second.lock().order.len(), 3, "read twice, kept once");
+    assert_eq!(second.take_unwritten(), None, "it came from there");
+    // The latest that fit, in their order.
+    assert_eq!(second.latest(record.len()), record);
+    let latest = second.latest(record.len() - 1);
+    let third = Turns::default();
+    assert!(third.add(&latest));
+    assert_eq!([0, 1, 2].map(|id| found(&third, id).0), [0, 1, 1]);
+    // What is no record changes nothing.
+    for wrong in [&record[..3], &record[..record.len() - 1], b"\x02\0\0\0"] {
+        assert!(decode(wrong).is_none() && !third.add(wrong));
+    }
 }

@@ -194,6 +194,19 @@ fn a_call_and_its_reasoning_are_repeated_exactly() {
 }
 
 #[test]
+fn a_turn_is_read_as_it_was_written() {
+    let model = Model::new(CHATML, CHATML_TOKENS);
+    let sampled =
+        "<think>H\u{e9}.</think> \"<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>";
+    let (turn, _) = model.answer(&[user("go")], sampled);
+    let json = turn.to_json();
+    assert_eq!(Turn::from_json(&json).as_ref(), Some(&*turn));
+    for wrong in ["", "{}", &json[1..], &json.replace("\"ids\"", "\"id\"")] {
+        assert_eq!(Turn::from_json(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
 fn a_long_session_grows_by_what_is_new() {
     let model = Model::new(CHATML, CHATML_TOKENS);
     let mut messages = vec![user("go")];

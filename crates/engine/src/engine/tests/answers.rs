@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use andante_text::{ChatRequest, Part, ToolCall, ToolChoice};
 
 use super::*;
+use crate::store::Secret;
 
 /// The vocabulary: the 256 bytes, then these.
 const SPECIAL: [(&str, i32); 6] = [
@@ -130,7 +131,11 @@ fn ask(rig: &mut Rig, chat: &ChatRequest, sampling: Sampling) -> (Vec<Part>, Fin
         .prepare_chat(chat, sampling)
         .expect("a valid request");
     let mut stream = rig.handle.submit(request).expect("room");
-    rig.settle();
+    if rig.engine.store.is_some() {
+        on_disk::rest(rig);
+    } else {
+        rig.settle();
+    }
     let mut parts = Vec::new();
     loop {
         match stream.try_recv().expect("an end") {
@@ -295,44 +300,85 @@ fn sent_back(parts: &[Part], keeps_reasoning: bool) -> Message {
     message
 }
 
+/// What the model says in a step of an agent's session: never as the template would write it.
+fn said_in(step: u32) -> String {
+    let blank = ["", "\n", "\n\n", "  "][step as usize % 4];
+    format!(
+        "<think>{blank}Step {step}.\n</think>\n\nI look.{blank}<tool_call>{blank}{{\"arguments\":{{\"n\" :  {step}}},\"name\":\"read\"}}</tool_call><|im_end|>"
+    )
+}
+
+/// An engine with a model that says it, for twenty steps.
+fn agents_rig() -> Rig {
+    let asked = |step: u32| format!("result {step}<|im_end|>\n<|im_start|>assistant\n");
+    let script: Vec<(String, String)> = (0..20).map(|step| (asked(step), said_in(step))).collect();
+    let script: Vec<(&str, &str)> = script.iter().map(|(a, b)| (&a[..], &b[..])).collect();
+    rig(model(&script), 8192)
+}
+
+/// A session of twenty steps; `between` may change the engine after each. Every prompt holds what was sampled, and only what is new
+/// is computed.
+fn agents_session(mut rig: Rig, keeps_reasoning: bool, mut between: impl FnMut(u32, Rig) -> Rig) {
+    let mut request = chat(vec![Message::new(Role::User, "result 0")]);
+    let mut computed = 0;
+    for step in 0..20 {
+        let (parts, reason, usage) = ask(&mut rig, &request, Sampling::greedy());
+        assert_eq!(reason, STOP);
+        assert_eq!(
+            show(&parts),
+            format!("r(Step {step}.) t(I look.) c(read) a({{\"n\" :  {step}}})")
+        );
+        let whole_blocks = computed / 16 * 16;
+        // A start computes what was not: the last token of the answer.
+        assert!(
+            (whole_blocks..=computed + 1).contains(&usage.cached_tokens),
+            "step {step}"
+        );
+        // The end token was sampled, but nothing was computed from it.
+        computed = usage.prompt_tokens + usage.completion_tokens - 1;
+        request.messages.push(sent_back(&parts, keeps_reasoning));
+        request
+            .messages
+            .push(Message::new(Role::Tool, format!("result {}", step + 1)));
+        rig = between(step, rig);
+    }
+    let prompt = rig.handle.render(&request).expect("a prompt").text();
+    for step in 0..20 {
+        assert!(prompt.contains(&said_in(step)), "step {step}: {prompt}");
+    }
+}
+
 #[test]
 fn twenty_turns_of_an_agent_compute_only_what_is_new() {
     for keeps_reasoning in [true, false] {
-        let says = |step: u32| {
-            let blank = ["", "\n", "\n\n", "  "][step as usize % 4];
-            format!(
-                "<think>{blank}Step {step}.\n</think>\n\nI look.{blank}<tool_call>{blank}{{\"arguments\":{{\"n\" :  {step}}},\"name\":\"read\"}}</tool_call><|im_end|>"
-            )
-        };
-        let asked = |step: u32| format!("result {step}<|im_end|>\n<|im_start|>assistant\n");
-        let script: Vec<(String, String)> = (0..20).map(|step| (asked(step), says(step))).collect();
-        let script: Vec<(&str, &str)> = script.iter().map(|(a, b)| (&a[..], &b[..])).collect();
-        let mut rig = rig(model(&script), 8192);
-        let mut request = chat(vec![Message::new(Role::User, "result 0")]);
-        let mut computed = 0;
-        for step in 0..20 {
-            let (parts, reason, usage) = ask(&mut rig, &request, Sampling::greedy());
-            assert_eq!(reason, STOP);
-            assert_eq!(
-                show(&parts),
-                format!("r(Step {step}.) t(I look.) c(read) a({{\"n\" :  {step}}})")
-            );
-            let whole_blocks = computed / 16 * 16;
-            assert!(
-                (whole_blocks..=computed).contains(&usage.cached_tokens),
-                "step {step}"
-            );
-            // The end token was sampled, but nothing was computed from it.
-            computed = usage.prompt_tokens + usage.completion_tokens - 1;
-            request.messages.push(sent_back(&parts, keeps_reasoning));
-            request
-                .messages
-                .push(Message::new(Role::Tool, format!("result {}", step + 1)));
-        }
-        // The prompt holds every answer as it was sampled.
-        let prompt = rig.handle.render(&request).expect("a prompt").text();
-        for step in 0..20 {
-            assert!(prompt.contains(&says(step)), "step {step}: {prompt}");
-        }
+        agents_session(agents_rig(), keeps_reasoning, |_, rig| rig);
+    }
+}
+
+#[test]
+fn a_restart_in_an_agents_session_loses_nothing_of_it() {
+    let key = Secret::new(&[7; 32]);
+    for (secret, keeps_reasoning) in [(None, true), (None, false), (Some(key), false)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |rig| on_disk::open_with(rig, folder.path(), secret.clone());
+        agents_session(
+            open(agents_rig()),
+            keeps_reasoning,
+            |step, rig| match step {
+                // Even one that is killed has written it.
+                3 | 4 | 11 => {
+                    drop(rig);
+                    open(agents_rig())
+                }
+                _ => rig,
+            },
+        );
+        let readable = std::fs::read_dir(folder.path())
+            .expect("there")
+            .any(|file| {
+                let bytes = std::fs::read(file.expect("there").path()).expect("readable");
+                bytes.windows(7).any(|bytes| bytes == b"I look.")
+            });
+        assert_eq!(readable, secret.is_none());
     }
 }

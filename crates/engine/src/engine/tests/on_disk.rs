@@ -4,10 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::store::{DiskStore, Folder, ObjectInfo, Reject, StoreConfig, verify};
+use crate::store::{DiskStore, Folder, ObjectInfo, Reject, Secret, StoreConfig, verify};
 
 /// An engine on the KV of a folder.
 pub(super) fn open(rig: Rig, folder: &Path) -> Rig {
+    open_with(rig, folder, None)
+}
+
+/// The same, encrypted with a key.
+pub(super) fn open_with(rig: Rig, folder: &Path, secret: Option<Secret>) -> Rig {
     let layout = rig.engine.model.kv_layout();
     let config = StoreConfig {
         identity: rig.engine.model.kv_identity(),
@@ -15,7 +20,7 @@ pub(super) fn open(rig: Rig, folder: &Path) -> Rig {
         block_bytes: usize::try_from(layout.block_bytes).expect("small"),
         state_bytes: usize::try_from(layout.state_bytes).expect("small"),
         budget_bytes: 1 << 30,
-        secret: None,
+        secret,
     };
     let objects = Arc::new(Folder::create(folder).expect("a folder"));
     let store = DiskStore::open(objects, config).expect("it opens");

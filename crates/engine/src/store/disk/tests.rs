@@ -9,7 +9,7 @@ use rand_pcg::Pcg64;
 
 use super::*;
 use crate::fake::FakeModel;
-use crate::spellings::Spelt;
+use crate::spellings::{Spellings, Spelt};
 use crate::store::index::charged;
 use crate::store::key::Key;
 use crate::store::objects::{Listed, Listing};
@@ -828,9 +828,9 @@ fn say(rig: &mut Rig, spellings: &Spellings, first: u32, words: u32) {
 }
 
 fn heard(rig: &mut Rig) -> Arc<Spellings> {
-    let spellings = Arc::default();
-    rig.store.share(&spellings);
-    spellings
+    let remembered = Remembered::default();
+    rig.store.share(&remembered);
+    remembered.spellings
 }
 
 #[test]

@@ -4,17 +4,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use crate::spellings::Spellings;
 use crate::store::block::{self, Block};
 use crate::store::key::{Key, ObjectName};
 use crate::store::objects::Held;
+use crate::store::said::Remembered;
 use crate::store::secret;
 use crate::store::state::Shared;
 
 pub(super) enum WriteJob {
     Save(Vec<Staged>),
     /// There is something to log.
-    Said(Arc<Spellings>),
+    Said(Remembered),
     /// This object is of no use.
     Discard(Key),
     /// Say so when it is its turn.
@@ -37,7 +37,7 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Sender<WriteJob>> {
             for job in jobs {
                 match job {
                     WriteJob::Save(staged) => save(&shared, staged),
-                    WriteJob::Said(spellings) => said(&shared, &spellings),
+                    WriteJob::Said(remembered) => said(&shared, &remembered),
                     #[cfg(test)]
                     WriteJob::Answer(sender) => sender.send(()).expect("somebody waits"),
                     WriteJob::Discard(key) => {
@@ -96,12 +96,12 @@ fn put(shared: &Shared, packed: &[(ObjectName, Vec<u8>)]) -> io::Result<()> {
 }
 
 /// Logs what was said, unless writing has just failed: then it is logged with what is said later.
-fn said(shared: &Shared, spellings: &Spellings) {
+fn said(shared: &Shared, remembered: &Remembered) {
     let paused = shared.state().is_paused();
     let written = if paused {
         Ok(())
     } else {
-        shared.write_said(spellings)
+        shared.write_said(remembered)
     };
     let mut state = shared.state();
     if let Err(error) = written {
