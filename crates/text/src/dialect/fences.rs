@@ -19,7 +19,7 @@ use super::json::{JsonCalls, Rules};
 use super::marks::{Found, Mark};
 use super::out::Out;
 use super::python_call;
-use super::{Evidence, Syntax};
+use super::{Evidence, NewBlock, Syntax};
 
 pub(super) const THINK: Mark = Mark(0);
 pub(super) const THINK_END: Mark = Mark(1);
@@ -73,28 +73,51 @@ pub(super) fn json(tools: &Arc<Tools>) -> Box<dyn Block> {
     }))
 }
 
-/// Python, or JSON after all.
+/// Python in a fence, or JSON after all.
 pub(super) fn tool_code(tools: &Arc<Tools>) -> Box<dyn Block> {
-    Box::new(ToolCode {
-        tools: Arc::clone(tools),
-        code: Vec::new(),
-        json: None,
-    })
+    Box::new(ToolCode::new(tools, None, &[FENCE], json))
 }
 
+/// Reads calls as Python, or as JSON where a bracket comes first.
 #[derive(Debug)]
-struct ToolCode {
+pub(super) struct ToolCode {
     tools: Arc<Tools>,
+    /// What opens the block, and is ignored where it is repeated.
+    open: Option<Mark>,
+    wanted: &'static [Mark],
+    new_json: NewBlock,
     code: Vec<u8>,
     json: Option<Box<dyn Block>>,
 }
 
 impl ToolCode {
+    pub(super) fn new(
+        tools: &Arc<Tools>,
+        open: Option<Mark>,
+        wanted: &'static [Mark],
+        new_json: NewBlock,
+    ) -> Self {
+        Self {
+            tools: Arc::clone(tools),
+            open,
+            wanted,
+            new_json,
+            code: Vec::new(),
+            json: None,
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.code.trim_ascii().is_empty()
+    }
+
     /// The code is complete.
     fn call(&self, out: &mut Out) -> Flow {
         let code = String::from_utf8_lossy(&self.code);
         let Some(calls) = python_call::parse(&code, &self.tools) else {
-            return Flow::Rejects { is_text: true };
+            // Nothing but a marker is left out.
+            let is_text = self.open.is_none() || !self.is_blank();
+            return Flow::Rejects { is_text };
         };
         for (name, arguments) in calls {
             out.call(&name);
@@ -106,7 +129,7 @@ impl ToolCode {
 
 impl Block for ToolCode {
     fn wanted(&self) -> &'static [Mark] {
-        &[FENCE]
+        self.wanted
     }
 
     fn push(&mut self, found: Found, raw: &[u8], out: &mut Out) -> Flow {
@@ -115,9 +138,10 @@ impl Block for ToolCode {
         }
         match found {
             Found::Nothing => Flow::Goes,
+            Found::Mark(mark) if Some(mark) == self.open && self.is_blank() => Flow::Goes,
             Found::Mark(_) => self.call(out),
-            Found::Byte(b'{' | b'[') if self.code.trim_ascii().is_empty() => {
-                let mut block = json(&self.tools);
+            Found::Byte(b'{' | b'[') if self.is_blank() => {
+                let mut block = (self.new_json)(&self.tools);
                 let flow = block.push(found, raw, out);
                 self.json = Some(block);
                 flow

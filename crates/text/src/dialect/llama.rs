@@ -3,16 +3,18 @@
 //! ```text
 //! {"name": "read", "parameters": {"path": "a.txt"}}
 //! <|python_tag|>{"name": "read", "parameters": {"path": "a.txt"}}; {"name": …}
+//! <|python_tag|>read.call(path="a.txt")
 //! <function=read>{"path": "a.txt"}</function>
 //! ```
 //!
 //! Source: Meta's prompt formats of Llama 3.1 and 3.2. A bare object is a call only if it names one of the request's tools and
-//! holds parameters. Python code after the tag is text: no tool here runs it.
+//! holds parameters. Python after the tag is read where it is nothing but calls of the request's tools; other code is text.
 
 use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Tools};
+use super::fences::ToolCode;
 use super::grammar::{Arguments, Form};
 use super::json::{JsonCalls, Rules};
 use super::marks::Mark;
@@ -68,6 +70,10 @@ const TAGS: Tags = Tags {
 };
 
 fn python(tools: &Arc<Tools>) -> Box<dyn Block> {
+    Box::new(ToolCode::new(tools, Some(PYTHON), &[PYTHON], json))
+}
+
+fn json(tools: &Arc<Tools>) -> Box<dyn Block> {
     Box::new(JsonCalls::new(Rules {
         open: Some(PYTHON),
         wanted: &[PYTHON],

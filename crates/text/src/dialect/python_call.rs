@@ -72,7 +72,9 @@ impl Reader<'_> {
             return None;
         }
         let last = word.rsplit('.').next().unwrap_or_default();
-        let name = [&word[..], last]
+        // Llama 3 calls a tool's method.
+        let object = word.strip_suffix(".call").unwrap_or_default();
+        let name = [&word[..], last, object]
             .into_iter()
             .find(|name| tools.knows(name))?;
         let mut arguments = Map::new();

@@ -350,6 +350,25 @@ fn llama() {
         r#"{"type": "function", "name": "now", "parameters": {}}"#,
         "c(now) a({})",
     );
+    check(
+        "llama3",
+        "I look.\n<|python_tag|>read.call(path=\"a\", n=2)",
+        "t(I look.) c(read) a({\"path\":\"a\",\"n\":2})",
+    );
+    check("llama3", "<|python_tag|>now()", "c(now) a({})");
+    check(
+        "llama3",
+        &format!("<|python_tag|>\n<|python_tag|>{call}; {call}"),
+        &format!("{READ} {READ}"),
+    );
+    check("llama3", "a\n<|python_tag|>", "t(a\n)");
+    check_in(
+        true,
+        "llama3",
+        "",
+        "<|python_tag|>other.call(n=1)",
+        "t(other.call(n=1))",
+    );
     // Data, another's call, a call after text.
     for text in [
         r#"{"name": "Ada", "parameters": {"n": 1}}"#,
