@@ -124,6 +124,12 @@ impl ChatTemplate {
         })
     }
 
+    /// The template as the model file has it.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// Whether a text occurs in it.
     pub(crate) fn contains(&self, text: &str) -> bool {
         self.source.contains(text) || self.tool_use.contains(text)
