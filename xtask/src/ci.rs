@@ -26,6 +26,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     )?;
     cargo(root, "tests", &["test", "--workspace", "--locked"], &[])?;
     step("clients", || crate::clients::run(root, &[]))?;
+    step("clients on a real model", || {
+        crate::clients::run(root, &["--real".to_owned()])
+    })?;
     // Once more by itself: how many states there are is a result.
     cargo(
         root,

@@ -1,9 +1,11 @@
 //! `cargo xtask clients`: the vendors' SDKs and the tools that people use, each through chat, streaming, tools, schemas,
 //! reasoning, errors and cancellation, against a server whose model follows a script (`scripted`, an example of the server).
 //!
-//! The clients are installed once into `target/clients`, in the versions below.
+//! With `--real` they are tried on a real model, with `--agents` come coding agents, with `--llama-server` llama.cpp's own tests
+//! of its server. The clients are installed once into `target/clients`, in the versions below.
 
 mod agents;
+mod llama_server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,23 +43,39 @@ const DRIVERS: &[&str] = &[
     "ai_sdk.mjs",
 ];
 
-/// Runs every driver; with `--agents`, the agents instead. Fails if any feature of any client does.
+/// Those for a real model.
+const REAL_DRIVERS: &[&str] = &["real_model.py", "real_model.mjs"];
+
+/// Runs every driver, or what else is asked for. Fails if any feature of any client does.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let folder = root.join("target/clients");
-    let agents = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => false,
-        ["--agents"] => true,
-        ["--agents-inside"] => return agents::run(root, &folder, &model(root)?),
-        _ => bail!("clients [--agents]"),
-    };
-    build(root)?;
-    let model = model(root)?;
-    let clients = Clients::install(&folder)?;
-    if agents {
-        agents::install(&folder)?;
-        return agents::enter(root);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if args == ["--agents-inside"] {
+        return agents::run(root, &folder, &model(root)?);
     }
-    clients.run(root, &model)
+    build(root)?;
+    match args[..] {
+        [] => {
+            let clients = Clients::install(&folder)?;
+            let server = scripted(root, &model(root)?, "sdk.json")?;
+            clients.run(root, &server, DRIVERS)
+        }
+        ["--real"] => {
+            let clients = Clients::install(&folder)?;
+            let server = Server::start(&program(root), &[], &[])?;
+            clients.run(root, &server, REAL_DRIVERS)
+        }
+        ["--llama-server"] => {
+            Clients::install(&folder)?;
+            llama_server::run(root, &folder, &program(root))
+        }
+        ["--agents"] => {
+            Clients::install(&folder)?;
+            agents::install(&folder)?;
+            agents::enter(root)
+        }
+        _ => bail!("clients [--real | --llama-server | --agents]"),
+    }
 }
 
 /// As the tests are built, so that after them nothing is left to do.
@@ -69,9 +87,14 @@ fn build(root: &Path) -> Result<()> {
     )
 }
 
+/// Our program, as `build` leaves it.
+fn program(root: &Path) -> PathBuf {
+    root.join("target/debug/andante")
+}
+
 /// The model whose vocabulary the scripted one has.
 fn model(root: &Path) -> Result<PathBuf> {
-    andante::pull(&root.join("target/debug/andante"), "smollm2")
+    andante::pull(&program(root), "smollm2")
 }
 
 /// What clients may start.
@@ -93,11 +116,10 @@ impl Clients {
     }
 
     #[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
-    fn run(&self, root: &Path, model: &Path) -> Result<()> {
+    fn run(&self, root: &Path, server: &Server, drivers: &[&str]) -> Result<()> {
         let scripts = root.join("scripts/clients");
-        let server = scripted(root, model, "sdk.json")?;
         let mut failed = Vec::new();
-        for driver in DRIVERS {
+        for driver in drivers {
             let done = self.drive(&scripts, driver, &server.address)?;
             println!("{driver}");
             let output = String::from_utf8_lossy(&done.stdout);

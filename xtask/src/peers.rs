@@ -80,6 +80,46 @@ fn make_environment(folder: &Path) -> Result<()> {
     run(Command::new("python3").args(["-m", "venv"]).arg(folder))
 }
 
+/// These folders of llama.cpp's source, in a folder that holds nothing else.
+pub(crate) fn llama_cpp_source(folder: &Path, members: &[&str], pip: &Path) -> Result<PathBuf> {
+    let source = format!("llama_cpp_python-{VERSION}/vendor/llama.cpp");
+    let members: Vec<String> = members
+        .iter()
+        .map(|member| format!("{source}/{member}"))
+        .collect();
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    once(folder, &names, || {
+        download_source(folder, pip)?;
+        run(Command::new("tar")
+            .arg("xzf")
+            .arg(archive(folder))
+            .arg("-C")
+            .arg(folder)
+            .args(&names))
+    })?;
+    Ok(folder.join(source))
+}
+
+/// Where the source distribution is kept.
+fn archive(folder: &Path) -> PathBuf {
+    folder.join(format!("llama_cpp_python-{VERSION}.tar.gz"))
+}
+
+/// Only this package as source: its build needs others, and those may come built.
+fn download_source(folder: &Path, pip: &Path) -> Result<()> {
+    run(Command::new(pip)
+        .args([
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            PACKAGE,
+            "--dest",
+        ])
+        .arg(folder)
+        .arg(format!("{PACKAGE}=={VERSION}")))
+}
+
 /// The path of llama-server, built now if it is not there yet.
 pub(crate) fn llama_server(root: &Path) -> Result<PathBuf> {
     let folder = root.join("target/peers");
@@ -93,21 +133,10 @@ pub(crate) fn llama_server(root: &Path) -> Result<PathBuf> {
     make_environment(&folder.join("venv"))?;
     run(Command::new(tools.join("pip")).args(["install", "--quiet", "cmake", "ninja"]))?;
     if !source.is_dir() {
-        // Only this package as source: its build needs others, and those may come built.
-        run(Command::new(tools.join("pip"))
-            .args([
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--no-binary",
-                PACKAGE,
-                "--dest",
-            ])
-            .arg(&folder)
-            .arg(format!("{PACKAGE}=={VERSION}")))?;
+        download_source(&folder, &tools.join("pip"))?;
         run(Command::new("tar")
             .arg("xzf")
-            .arg(folder.join(format!("llama_cpp_python-{VERSION}.tar.gz")))
+            .arg(archive(&folder))
             .arg("-C")
             .arg(&folder))?;
     }

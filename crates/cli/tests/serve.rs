@@ -5,6 +5,7 @@ mod probe;
 mod structured;
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -94,6 +95,63 @@ fn identical_requests_beside_a_long_prompt_give_what_one_alone_gives() {
             "void: the long prompt was done before the answers began"
         );
     });
+}
+
+/// A template that begins every answer with reasoning.
+const THINKING: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+    {% endfor %}<|im_start|>assistant\n<think>\n";
+
+#[test]
+fn two_equal_streams_beside_an_agent_are_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("thinking.jinja");
+    std::fs::write(&file, THINKING).unwrap();
+    let server = Server::start(&["--chat-template-file", file.to_str().unwrap()]);
+    let mut greedy = chat("Write two sentences about the sea.", 60);
+    greedy["thinking_budget"] = json!(20);
+    let mut seeded = greedy.clone();
+    seeded["temperature"] = json!(1.0);
+    seeded["seed"] = json!(7);
+    for request in [&greedy, &seeded] {
+        let busy = AtomicBool::new(true);
+        let [one, other] = thread::scope(|scope| {
+            let agent = scope.spawn(|| agent(&server, &busy));
+            let streams =
+                [0, 1].map(|_| scope.spawn(|| server.stream("/v1/chat/completions", request)));
+            let answers = streams.map(|stream| stream.join().unwrap());
+            busy.store(false, Ordering::Relaxed);
+            assert!(agent.join().unwrap() > 0, "the agent worked meanwhile");
+            answers
+        });
+        assert!(!one.text.is_empty() && !one.reasoning.is_empty(), "{one:?}");
+        assert_eq!(one.reasoning, other.reasoning);
+        assert_eq!(outcome(&one), outcome(&other));
+        let alone = server.stream("/v1/chat/completions", request);
+        assert_eq!(one.reasoning, alone.reasoning);
+        assert_eq!(outcome(&one), outcome(&alone));
+    }
+}
+
+/// Calls a tool and sends what came of it, again and again, while somebody is `busy`; returns the number of turns.
+fn agent(server: &Server, busy: &AtomicBool) -> usize {
+    let mut messages = vec![json!({"role": "user", "content": "Look into every drawer."})];
+    let schema = json!({"type": "object", "properties": {"drawer": {"enum": ["upper", "lower"]}}, "required": ["drawer"]});
+    let tool = json!({"type": "function", "function": {"name": "look", "parameters": schema}});
+    let mut turns = 0;
+    while busy.load(Ordering::Relaxed) {
+        let body = json!({"messages": messages, "tools": [tool], "tool_choice": "required", "thinking_budget": 4});
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        let message = answer["choices"][0]["message"].clone();
+        let id = message["tool_calls"][0]["id"].clone();
+        assert!(id.is_string(), "{answer}");
+        messages.push(message);
+        messages.push(
+            json!({"role": "tool", "tool_call_id": id, "content": "A key, a coin and a letter."}),
+        );
+        turns += 1;
+    }
+    turns
 }
 
 #[test]

@@ -102,6 +102,8 @@ async fn connection(
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        // Case means nothing, but some clients look for the names as most servers write them.
+        .title_case_headers(true)
         .header_read_timeout(config.head_timeout)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));

@@ -17,6 +17,7 @@ pub(crate) struct Server {
 #[derive(Debug, Default)]
 pub(crate) struct Sse {
     pub(crate) text: String,
+    pub(crate) reasoning: String,
     pub(crate) finish_reason: Option<String>,
     pub(crate) usage: Value,
     pub(crate) done: bool,
@@ -160,6 +161,7 @@ impl Sse {
             self.text += piece;
             self.times.push(Instant::now());
         }
+        self.reasoning += choice["delta"]["reasoning_content"].as_str().unwrap_or("");
         if let Some(reason) = choice["finish_reason"].as_str() {
             self.finish_reason = Some(reason.to_owned());
         }

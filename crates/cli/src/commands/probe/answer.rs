@@ -11,6 +11,8 @@ use super::client::Recording;
 pub(super) struct Answer {
     pub(super) sent: Instant,
     pub(super) ended: Instant,
+    /// When the first bytes of the body came, whatever they are.
+    pub(super) first_byte: Option<Instant>,
     /// When each event with generated text came. A server may put several tokens into one.
     pub(super) tokens: Vec<Instant>,
     pub(super) usage: Option<Usage>,
@@ -36,6 +38,7 @@ impl Answer {
         let mut answer = Self {
             sent: recording.sent,
             ended: recording.ended,
+            first_byte: recording.body.reads.first().map(|(at, _)| *at),
             tokens: Vec::new(),
             usage: None,
             status: recording.status,

@@ -91,6 +91,8 @@ pub(super) struct Measures {
     pub(super) stall_ratio: f64,
     /// Calm mean gap over contended mean gap; of the worst-off answer.
     pub(super) decode_retention: f64,
+    /// From the newcomer's sending to the first byte of its answer's body.
+    pub(super) newcomer_first_byte_ms: f64,
     pub(super) newcomer_ttft_ms: f64,
     /// Tokens that a running answer got while the newcomer waited for its first: the steps it took, where every step
     /// carries all answers.
@@ -193,6 +195,10 @@ impl Round {
                 .collect(),
             stall_ratio: worst(&|gaps, calm| stall_ratio(gaps, median(calm)), f64::max),
             decode_retention: worst(&|gaps, calm| mean(calm) / mean(gaps), f64::min),
+            newcomer_first_byte_ms: self
+                .short
+                .first_byte
+                .map_or(f64::NAN, |at| (at - self.short.sent).as_secs_f64() * 1000.0),
             newcomer_ttft_ms: newcomer_ttft_s * 1000.0,
             newcomer_steps: self
                 .victims

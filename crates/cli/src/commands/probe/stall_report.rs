@@ -14,7 +14,7 @@ use crate::plot::{self, Block, Lane, Span, Timeline};
 /// A line of the table: the key of its median in JSON, its name, its value in a round.
 type Row = (&'static str, &'static str, fn(&Measures) -> Option<f64>);
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 17] = [
     ("calm_gap_ms", "calm token gap ms", |m| Some(m.calm_gap_ms)),
     ("longest_gap_ms", "longest gap ms", |m| {
         Some(m.longest_gap_ms)
@@ -41,6 +41,9 @@ const ROWS: [Row; 16] = [
     }),
     ("newcomer_steps", "newcomer: steps to first token", |m| {
         Some(m.newcomer_steps as f64)
+    }),
+    ("newcomer_first_byte_ms", "newcomer: first byte ms", |m| {
+        Some(m.newcomer_first_byte_ms)
     }),
     ("newcomer_ttft_ms", "newcomer: first token ms", |m| {
         Some(m.newcomer_ttft_ms)

@@ -27,6 +27,7 @@ fn sent(start: Instant, prompt: u32, (due, late): (u64, u64), tokens: &[u64]) ->
         answer: Answer {
             sent: at,
             ended: at + ms(*tokens.last().unwrap_or(&0)),
+            first_byte: None,
             tokens: tokens.iter().map(|after| at + ms(*after)).collect(),
             usage: None,
             status: Some(200),

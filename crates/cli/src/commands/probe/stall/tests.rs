@@ -79,6 +79,8 @@ fn answers_that_flow_give_all_measures() {
     let measured = measure("--alone", |_, _| false).unwrap();
     assert!(measured.long_ttft_s >= PREFILL_MS as f64 / 1000.0);
     assert!(measured.newcomer_ttft_ms < measured.long_ttft_s * 1000.0);
+    assert!(measured.newcomer_first_byte_ms > 0.0);
+    assert!(measured.newcomer_first_byte_ms <= measured.newcomer_ttft_ms);
     assert!(
         measured.tokens_by_victim.iter().sum::<usize>() > 50,
         "{measured:?}"

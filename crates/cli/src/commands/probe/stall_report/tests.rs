@@ -19,6 +19,7 @@ fn answer(start: Instant, sent_ms: u64, tokens_ms: &[u64]) -> Answer {
     Answer {
         sent: at(&sent_ms),
         ended: at(tokens_ms.last().unwrap()),
+        first_byte: None,
         tokens: tokens_ms.iter().map(at).collect(),
         usage: None,
         status: Some(200),

@@ -14,6 +14,7 @@ fn answer(start: Instant, sent: u64, tokens: &[u64]) -> Answer {
     Answer {
         sent: at(&sent),
         ended: at(tokens.last().unwrap_or(&1000)),
+        first_byte: None,
         tokens: tokens.iter().map(at).collect(),
         usage: None,
         status: Some(200),
