@@ -22,6 +22,27 @@ struct Mutant {
 
 const MUTANTS: &[Mutant] = &[
     Mutant {
+        what: "a prefix without a checkpoint",
+        file: "stateful.rs",
+        from: "checkpoints.is_none_or(|checkpoints| checkpoints.has(before))",
+        to: "checkpoints.is_some() || checkpoints.is_none()",
+        test: "scheduler::tests::states::prompts_and_answers_keep_checkpoints_at_block_ends",
+    },
+    Mutant {
+        what: "the way back from half a load",
+        file: "stateful.rs",
+        from: "            self.computed = start;\n",
+        to: "",
+        test: "scheduler::tests::states::half_a_load_is_of_no_use",
+    },
+    Mutant {
+        what: "a checkpoint that goes with its block",
+        file: "blocks.rs",
+        from: "checkpoints.drop_of(block);",
+        to: "checkpoints.pass(block);",
+        test: "scheduler::tests::states::a_checkpoint_goes_with_its_block",
+    },
+    Mutant {
         what: "the turn owed to the decoders",
         file: "policy.rs",
         from: "self.decode_owed || self.credit < 0",

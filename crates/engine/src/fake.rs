@@ -263,12 +263,15 @@ impl FakeModel {
         assert_eq!(batch.states.len(), batch.sequences.len());
         for (sequence, &slot) in batch.sequences.iter().zip(&batch.states) {
             let state = &mut self.states_kept[slot as usize];
-            for row in sequence.rows.start as usize..sequence.rows.end as usize {
-                if batch.positions[row] == 0 {
+            let rows = sequence.rows.start as usize..sequence.rows.end as usize;
+            let tokens = batch.tokens[rows.clone()].iter();
+            let seen = tokens.zip(&batch.positions[rows.clone()]);
+            for (hash, (&token, &position)) in hashes[rows].iter_mut().zip(seen) {
+                if position == 0 {
                     *state = WindowState::default();
                 }
-                state.push(batch.tokens[row], self.window);
-                hashes[row] = state.hash();
+                state.push(token, self.window);
+                *hash = state.hash();
             }
         }
         hashes

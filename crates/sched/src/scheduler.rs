@@ -581,7 +581,7 @@ impl Scheduler {
         self.blocks.check(&tables);
         if let Some(checkpoints) = &self.blocks.checkpoints {
             let load = self.outstanding.is_some_and(|unit| unit.state.is_some());
-            let keeping = self.residents.count(|sequence| sequence.is_keeping());
+            let keeping = self.residents.count(Sequence::is_keeping);
             let on_the_way = keeping as usize + usize::from(load);
             checkpoints.check(self.config.checkpoints, on_the_way);
             let indexed = |block| self.blocks.content(block).is_some();

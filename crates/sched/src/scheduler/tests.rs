@@ -4,4 +4,5 @@ mod explore;
 mod random;
 mod scenarios;
 mod sharing;
+mod states;
 mod world;

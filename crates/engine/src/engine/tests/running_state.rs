@@ -193,8 +193,8 @@ fn a_state_that_is_gone_or_damaged_is_a_miss() {
         object[140] ^= 1;
         std::fs::write(path, object).expect("writable");
     };
-    let spoils: [(&dyn Fn(&Path), bool); 2] = [(&gone, false), (&damaged, true)];
-    for (how, counts) in spoils {
+    let spoils: [&dyn Fn(&Path); 2] = [&gone, &damaged];
+    for (how, counts) in spoils.into_iter().zip([false, true]) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut first = open(windowed(), folder.path());
         say(&mut first, &long(300), 30);
