@@ -8,7 +8,8 @@ use super::{Turn, replay};
 use crate::test_vocab::{self, CONTROL, USER_DEFINED};
 use crate::tokenizer::TokenKind;
 use crate::{
-    ChatRequest, ChatTemplate, Dialect, Message, Opening, Part, Prompt, Role, Tokenizer, ToolCall,
+    ChatRequest, ChatTemplate, Dialect, Message, Opening, OutputStream, Part, Prompt, Role,
+    Tokenizer, ToolCall,
 };
 
 /// A model: its template, its vocabulary.
@@ -85,20 +86,18 @@ impl Model {
     fn answer(&self, messages: &[Message], answer: &str) -> (Arc<Turn>, Message) {
         let (_, opening) = self.prompt(messages);
         let tokens = self.tokens(answer);
-        let mut parser = opening.parser();
-        let mut parts = Vec::new();
+        let mut stream = OutputStream::new(vec![]).with_parser(opening.parser());
+        let mut read = Vec::new();
         for &token in &tokens {
-            let read = if self.tokenizer.is_control(token) {
-                parser.push_control(token)
+            read.extend(if self.tokenizer.is_control(token) {
+                stream.push_control(token).parts
             } else {
-                parser.push_text(std::str::from_utf8(self.tokenizer.piece(token)).unwrap())
-            };
-            read.into_iter().for_each(|part| part.append_to(&mut parts));
+                stream.push(self.tokenizer.piece(token)).parts
+            });
         }
-        parser
-            .finish()
-            .into_iter()
-            .for_each(|part| part.append_to(&mut parts));
+        read.extend(stream.finish());
+        let mut parts = Vec::new();
+        read.into_iter().for_each(|part| part.append_to(&mut parts));
         let turn =
             Turn::new(&opening, &tokens, &self.tokenizer, &parts).expect("it can be repeated");
         (Arc::new(turn), message(&parts))
