@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::Syntax;
 use super::block::{Block, Flow, MAX_NAME, Tools};
+use super::grammar::{Arguments, Form};
 use super::marks::{Found, Mark, is_code};
 use super::out::Out;
 use super::tagged::escape;
@@ -33,6 +34,7 @@ pub(super) const GEMMA4: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALL, call)],
     closers: &[CALL_END],
+    forms: &[("", FORM)],
     reasoning_end: "<channel|>",
     is_written_in: |evidence| evidence.template_has("<|tool_call>"),
     ..Syntax::PLAIN
@@ -50,8 +52,25 @@ pub(super) const FUNCTION_GEMMA: Syntax = Syntax {
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALL, call)],
     closers: &[CALL_END],
+    forms: &[("", FUNCTION_FORM)],
     is_written_in: |evidence| evidence.template_has("<start_function_call>"),
     ..Syntax::PLAIN
+};
+
+const FORM: Form = Form {
+    begin: "",
+    open: "<|tool_call>call:NAME",
+    arguments: Arguments::Bare { quote: "<|\"|>" },
+    close: "<tool_call|>",
+    between: Some(""),
+    end: "",
+};
+
+const FUNCTION_FORM: Form = Form {
+    open: "<start_function_call>call:NAME",
+    arguments: Arguments::Bare { quote: "<escape>" },
+    close: "<end_function_call>",
+    ..FORM
 };
 
 fn call(_: &Arc<Tools>) -> Box<dyn Block> {

@@ -3,6 +3,7 @@
 //! Markers are tokens where the vocabulary has them as control tokens, text otherwise, as everywhere in a dialect. The grammars
 //! are the variant of Lark that `llguidance` documents.
 
+mod bare;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,10 @@ pub(super) enum Arguments {
         json: &'static str,
         close: &'static str,
     },
+    /// An object with bare keys, and texts between this.
+    Bare {
+        quote: &'static str,
+    },
 }
 
 /// Any text between control tokens.
@@ -54,7 +59,7 @@ impl Opening {
     /// the answer is `answer`, where that is given.
     ///
     /// # Errors
-    /// [`TextError::Constraint`] where a dialect's calls cannot be forced but must be, and for a name that no tool has.
+    /// [`TextError::Constraint`] for a name that no tool has, and for a strict tool whose schema its calls cannot be held to.
     pub fn calls(
         &self,
         chat: &ChatRequest,
@@ -76,18 +81,9 @@ impl Opening {
             return Ok(None);
         }
         let mut lark = Lark::new(tokenizer);
-        let mut forms = self.dialect().syntax().forms.iter();
-        let Some((_, form)) = forms.find(|(token, _)| token.is_empty() || lark.has_token(token))
-        else {
-            // What is demanded is refused; what would be an aid is left out.
-            let name = self.dialect().name();
-            let why = format!("calls in the dialect `{name}` cannot be forced");
-            return if forced {
-                Err(TextError::constraint(why))
-            } else {
-                Ok(None)
-            };
-        };
+        let forms = self.dialect().syntax().forms;
+        let fits = |(token, _): &&(&str, Form)| token.is_empty() || lark.has_token(token);
+        let (_, form) = forms.iter().find(fits).expect("the last form fits all");
         let named = match choice {
             ToolChoice::Named(name) => Some(&name[..]),
             _ => None,
@@ -102,6 +98,16 @@ impl Opening {
                 Some(name) => format!("there is no tool `{name}`"),
                 None => "there is no tool to call".to_owned(),
             };
+            return Err(TextError::constraint(why));
+        }
+        let is_bare = matches!(form.arguments, Arguments::Bare { .. });
+        let fits =
+            |function: &Function| !function.strict || bare::is_enforced(&function.parameters);
+        if let Some(function) = functions.iter().find(|function| is_bare && !fits(function)) {
+            let why = format!(
+                "the schema of `{}` cannot be enforced in this model's calls",
+                function.name
+            );
             return Err(TextError::constraint(why));
         }
         let wanted = Wanted {
@@ -472,6 +478,7 @@ impl<'t> Lark<'t> {
             let head = self.filled(open, "NAME", &shown);
             let arguments = match form.arguments {
                 Arguments::Json => embedded(&function.parameters, function.strict),
+                Arguments::Bare { quote } => bare::arguments(self, &name, function, quote),
                 Arguments::Tags { text, json, close } => {
                     self.tags(&name, function, [text, json, close])
                 }

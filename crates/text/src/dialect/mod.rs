@@ -77,7 +77,8 @@ struct Syntax {
     whole: Option<NewBlock>,
     /// For those: the marker in the prompt with which an answer begins.
     header: Option<Mark>,
-    /// How calls are written that the model must make: the first form whose token the vocabulary has; an empty name stands for none.
+    /// How calls are written that the model must make: the first form whose token the vocabulary has, the
+    /// last without one.
     forms: &'static [(&'static str, Form)],
     /// What ends reasoning, as the model would write it.
     reasoning_end: &'static str,
@@ -96,7 +97,7 @@ impl Syntax {
         closers: &[],
         whole: None,
         header: None,
-        forms: &[],
+        forms: &[("", hermes::FORM)],
         reasoning_end: "\n</think>\n\n",
         is_written_in: |_| false,
     };

@@ -237,6 +237,24 @@ const CASES: &[Case] = &[
         "[TOOL_CALLS]write",
     ),
     (
+        "gemma4",
+        &["<|tool_call>", "<tool_call|>", "<|\"|>"],
+        "",
+        "<|tool_call>call:read{path:<|\"|>a<|\"|>,lines:7}<tool_call|>",
+        Some(
+            "<|tool_call>call:read{path:<|\"|>a<|\"|>,lines:7}<tool_call|><|tool_call>call:now{}<tool_call|>",
+        ),
+        "<|tool_call>call:read{lines",
+    ),
+    (
+        "function-gemma",
+        &["<start_function_call>", "<end_function_call>", "<escape>"],
+        "",
+        "<start_function_call>call:read{path:<escape>a<escape>,lines:7}<end_function_call>",
+        None,
+        "<start_function_call>call:write",
+    ),
+    (
         "harmony",
         &[
             "<|start|>",
@@ -490,6 +508,97 @@ fn an_expression_holds_for_the_text_behind_the_escapes() {
     }
 }
 
+fn bare_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "kind": { "enum": ["a", 1, null] },
+            "tags": { "type": "array", "items": { "type": "string" } },
+            "at": { "$ref": "#/$defs/place" },
+            "either": { "anyOf": [{ "type": "boolean" }, { "type": "string" }] },
+            "free": {},
+            "map": { "type": "object" },
+            "tree": { "$ref": "#/$defs/tree" },
+        },
+        "required": ["at"],
+        "$defs": { "tree": { "type": "object", "properties": { "of": { "type": "array", "items": { "$ref": "#/$defs/tree" } } } }, "place": { "type": "object", "properties": { "x": { "type": ["integer", "null"] } }, "required": ["x"] } },
+    })
+}
+
+#[test]
+fn bare_arguments_follow_the_schema() {
+    let tools = [json!({ "function": { "name": "read", "parameters": bare_schema() } })];
+    for kind in [CONTROL, USER_DEFINED] {
+        let model = Model::new("gemma4", &["<|tool_call>", "<tool_call|>", "<|\"|>"], kind);
+        let forced = model.calls("", &ToolChoice::Required, true, &tools);
+        let call = |arguments: &str| {
+            format!(
+                "<|tool_call>call:read{}<tool_call|>",
+                arguments.replace('\'', "<|\"|>")
+            )
+        };
+        for (arguments, value) in [
+            ("{at:{x:1}}", json!({"at": {"x": 1}})),
+            (
+                "{kind:'a',at:{x:null}}",
+                json!({"kind": "a", "at": {"x": null}}),
+            ),
+            (
+                "{kind:1,tags:[],at:{x:1}}",
+                json!({"kind": 1, "tags": [], "at": {"x": 1}}),
+            ),
+            (
+                "{tags:['a','b, }'],at:{x:1},either:true}",
+                json!({"tags": ["a", "b, }"], "at": {"x": 1}, "either": true}),
+            ),
+            (
+                "{at:{x:1},map:{k:'v'},tree:{of:[{},{of:[]}]}}",
+                json!({"at": {"x": 1}, "map": {"k": "v"}, "tree": {"of": [{}, {"of": []}]}}),
+            ),
+            (
+                "{at:{x:1},either:'t',free:{k:[1,'v',{}]}}",
+                json!({"at": {"x": 1}, "either": "t", "free": {"k": [1, "v", {}]}}),
+            ),
+        ] {
+            let text = call(arguments);
+            model.accepts(&forced, &text);
+            assert_eq!(
+                read(&model.parts_for(&tools, "", &text)),
+                [("read".to_owned(), value)],
+                "{text}"
+            );
+        }
+        for arguments in [
+            "{}",
+            "{at:1}",
+            "{at:{}}",
+            "{,at:{x:1}}",
+            "{kind:'b',at:{x:1}}",
+            "{at:{x:1},}",
+            "{at:{x:1},tags:[]}",
+            "{tags:[1],at:{x:1}}",
+            "{at:{x:1},either:1}",
+            "{at:{x:1},other:1}",
+            "{at:{x:1},map:1}",
+            "{at:{x:1},tree:{of:[1]}}",
+        ] {
+            model.refuses(&forced, &call(arguments));
+        }
+    }
+}
+
+#[test]
+fn bare_arguments_that_cannot_be_held_to_a_strict_schema_are_refused() {
+    let model = Model::new("gemma4", &[], CONTROL);
+    let limited = one_parameter(&json!({"type": "string", "maxLength": 2}), true);
+    let refused = model.opening("").calls(
+        &chat(&limited, &ToolChoice::Auto, true),
+        None,
+        &model.tokenizer,
+    );
+    assert!(refused.unwrap_err().to_string().contains("`read`"));
+}
+
 #[test]
 fn names_are_text_whatever_they_are_spelt_like() {
     let markers = ["<tool_call>", "</tool_call>", "<think>", "｜DSML｜"];
@@ -660,7 +769,6 @@ fn a_form_of_the_text_goes_with_tools() {
 
 #[test]
 fn what_cannot_be_forced_is_said() {
-    let model = Model::new("gemma4", &[], CONTROL);
     let error = |model: &Model, choice: ToolChoice| {
         let calls = model
             .opening("")
@@ -670,7 +778,6 @@ fn what_cannot_be_forced_is_said() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(error(&model, ToolChoice::Required).contains("gemma4"));
     let model = Model::new("hermes", &[], CONTROL);
     assert_eq!(
         error(&model, ToolChoice::Named("write".into())),
