@@ -53,6 +53,9 @@ const UNSAFE_ROOMS: &[&str] = &[
 const MAX_CODE_LINES: usize = 800;
 const MAX_LINES: &[(&str, usize)] = &[("ARCHITECTURE.md", 200), ("STYLE.md", 60)];
 
+/// Pages whose tables name the tests of cases, as `module::test`.
+const PAGES_WITH_TESTS: &[&str] = &["docs/clients.md", "docs/kv-format.md"];
+
 /// Exceptions to the lints, all crates together: the number may fall, never rise.
 const MAX_EXPECTATIONS: usize = 60;
 
@@ -61,6 +64,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut breaches = Vec::new();
     check_imports(root, &mut breaches)?;
     let mut expectations = 0;
+    let mut functions = BTreeSet::new();
+    let mut pages = Vec::new();
     for path in tracked(root)? {
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
             continue;
@@ -70,7 +75,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         if name.ends_with(".rs") {
             check_rust(&name, &text, &mut breaches);
             expectations += text.matches(concat!("#[", "expect(")).count();
+            functions.extend(function_names(&text).map(str::to_owned));
+        } else if PAGES_WITH_TESTS.contains(&name.as_str()) {
+            pages.push((name, text));
         }
+    }
+    for (name, text) in &pages {
+        check_named_tests(name, text, &functions, &mut breaches);
     }
     if expectations > MAX_EXPECTATIONS {
         breaches.push(format!(
@@ -139,6 +150,34 @@ fn check_text(name: &str, text: &str, breaches: &mut Vec<String>) {
         let lines = text.lines().count();
         if lines > *most {
             breaches.push(format!("{name}: {lines} lines, at most {most} are allowed"));
+        }
+    }
+}
+
+/// The names of all functions, in order.
+fn function_names(text: &str) -> impl Iterator<Item = &str> {
+    let after = text.lines().filter_map(|line| line.split_once("fn "));
+    after.map(|(_, rest)| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+/// A table that names tests must name some that are there.
+fn check_named_tests(
+    name: &str,
+    text: &str,
+    functions: &BTreeSet<String>,
+    breaches: &mut Vec<String>,
+) {
+    for line in text.lines().filter(|line| line.starts_with('|')) {
+        // What stands between two backticks is every second piece.
+        for code in line.split('`').skip(1).step_by(2) {
+            if let Some((_, test)) = code.rsplit_once("::")
+                && !functions.contains(test)
+            {
+                breaches.push(format!("{name}: there is no test `{code}`"));
+            }
         }
     }
 }

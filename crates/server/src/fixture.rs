@@ -3,6 +3,7 @@
 //! The model's tokens are the 256 bytes and two control tokens; its template is ChatML. Where no answer is scripted it
 //! answers in letters and never ends by itself.
 
+pub(crate) mod dialogue;
 pub(crate) mod written;
 
 use std::time::Duration;
@@ -24,8 +25,11 @@ const START: u32 = 256;
 const END: u32 = 257;
 
 const TEMPLATE: &str = "\
-    {%- if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool.function.name }}\n{% endfor %}<|im_end|>\n{% endif -%}\
-    {%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content or '' }}\
+    {%- if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool.function.name }}\n\
+    {% if tool.function.description is not string %}{{ raise_exception('a tool without a description') }}{% endif %}{% endfor %}<|im_end|>\n{% endif -%}\
+    {%- for message in messages %}<|im_start|>{{ message.role }}\n\
+    {% if message.reasoning_content %}{{ '<think>\n' + message.reasoning_content + '\n</think>\n\n' }}{% endif -%}\
+    {{ message.content or '' }}\
     {%- for call in message.tool_calls or [] %}<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>{% endfor -%}\
     <|im_end|>\n{% endfor -%}\
     {%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}\

@@ -156,6 +156,7 @@ impl ChatTemplate {
         let form = |parsed_arguments| Form {
             developer: self.source.contains("developer"),
             thinking: self.source.contains("message.thinking"),
+            nine_digits: self.source.replace(' ', "").contains("|length!=9"),
             parsed_arguments,
         };
         let first = match self.try_render(request, &request.messages, form(true)) {

@@ -1,6 +1,8 @@
 //! Each rule must be able to fail.
 
-use super::{check_rust, check_text};
+use std::collections::BTreeSet;
+
+use super::{check_named_tests, check_rust, check_text, function_names};
 
 fn rust_breaches(name: &str, text: &str) -> Vec<String> {
     let mut breaches = Vec::new();
@@ -49,4 +51,14 @@ fn trailing_space_and_long_pages_are_breaches() {
     check_text("README.md", "a \n", &mut breaches);
     check_text("STYLE.md", &"line\n".repeat(61), &mut breaches);
     assert_eq!(breaches.len(), 2);
+}
+
+#[test]
+fn a_page_names_tests_that_are_there() {
+    let source = "#[test]\nfn it_holds() {}\nasync fn it_waits<T>() {}\n";
+    let functions: BTreeSet<String> = function_names(source).map(str::to_owned).collect();
+    let page = "| case | test |\n| a | `a::it_holds`, `b::c::it_waits` |\n| `b` | `a::it_held` |\nNot `a::test`.\n";
+    let mut breaches = Vec::new();
+    check_named_tests("docs/a.md", page, &functions, &mut breaches);
+    assert_eq!(breaches, ["docs/a.md: there is no test `a::it_held`"]);
 }

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use andante_text::{Message, Role};
 
-/// Gives results the names and the order of the calls that they answer.
+/// Gives calls ids, and results the ids, the names and the order of the calls that they answer.
 pub(super) fn settle(messages: &mut [Message]) {
+    identify(messages);
     order_results(messages);
     name_results(messages);
 }
@@ -17,6 +18,36 @@ pub(super) fn is_open(messages: &[Message]) -> bool {
         let text = last.content.as_deref().unwrap_or_default();
         last.role == Role::Assistant && last.tool_calls.is_empty() && !text.is_empty()
     })
+}
+
+/// Makes up ids where a client has kept none: the first result without one answers the first call that has no answer, of the
+/// tool that the result names, if it names one. An id depends on the call's place alone, so that it stays the same.
+fn identify(messages: &mut [Message]) {
+    let mut open: Vec<(String, String)> = Vec::new();
+    let mut count = 0;
+    for message in messages {
+        if message.role != Role::Tool {
+            open.clear();
+        }
+        for call in &mut message.tool_calls {
+            count += 1;
+            // Nine letters and digits: some templates take no other ids.
+            let id = call.id.get_or_insert_with(|| format!("call{count:05}"));
+            open.push((id.clone(), call.name.clone()));
+        }
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_ref();
+            let wanted = message.name.as_ref();
+            let answered = open.iter().position(|(call, name)| match id {
+                Some(id) => id == call,
+                None => wanted.is_none_or(|wanted| wanted == name),
+            });
+            if let Some(answered) = answered {
+                let (call, _) = open.remove(answered);
+                message.tool_call_id.get_or_insert(call);
+            }
+        }
+    }
 }
 
 /// Puts the results of an assistant's calls into the order of the calls. Clients that run tools side by side send them

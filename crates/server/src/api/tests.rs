@@ -4,6 +4,7 @@ mod captures;
 mod dialects;
 mod isolation;
 mod mutations;
+mod reported;
 
 use std::convert::Infallible;
 use std::pin::Pin;

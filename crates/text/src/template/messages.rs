@@ -15,6 +15,8 @@ pub(super) struct Form {
     /// Whether the template looks for reasoning under `thinking` (gpt-oss's does, and takes no text beside it in a message
     /// that calls tools).
     pub(super) thinking: bool,
+    /// Whether the template refuses ids of calls that are not nine letters and digits long (Mistral's of 2024 do).
+    pub(super) nine_digits: bool,
 }
 
 /// The messages in the form of the Hugging Face libraries.
@@ -56,12 +58,14 @@ fn message_json(message: &Message, form: Form) -> Value {
     let optional = [
         ("name", &message.name),
         ("reasoning_content", &message.reasoning),
-        ("tool_call_id", &message.tool_call_id),
     ];
     for (key, value) in optional {
         if let Some(text) = value {
             object.insert(key.into(), user_text(text));
         }
+    }
+    if let Some(id) = &message.tool_call_id {
+        object.insert("tool_call_id".into(), call_id(id, form));
     }
     if !message.tool_calls.is_empty() {
         let calls = message.tool_calls.iter().map(|call| {
@@ -71,7 +75,7 @@ fn message_json(message: &Message, form: Form) -> Value {
             };
             let mut object = Map::new();
             if let Some(id) = &call.id {
-                object.insert("id".into(), user_text(id));
+                object.insert("id".into(), call_id(id, form));
             }
             object.insert("type".into(), "function".into());
             object.insert(
@@ -83,6 +87,23 @@ fn message_json(message: &Message, form: Form) -> Value {
         object.insert("tool_calls".into(), calls.collect());
     }
     Value::Object(object)
+}
+
+/// The id of a call: where it has to be short, its end, which is what tells our own ids apart.
+fn call_id(id: &str, form: Form) -> Value {
+    const DIGITS: usize = 9;
+    if !form.nine_digits {
+        return user_text(id);
+    }
+    let mut digits: Vec<char> = id.chars().filter(char::is_ascii_alphanumeric).collect();
+    let surplus = digits.len().saturating_sub(DIGITS);
+    digits.drain(..surplus);
+    digits
+        .into_iter()
+        .chain(['0'; DIGITS])
+        .take(DIGITS)
+        .collect::<String>()
+        .into()
 }
 
 /// A user's string, without codes of control tokens.

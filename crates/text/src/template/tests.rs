@@ -502,6 +502,40 @@ fn a_message_that_is_continued_ends_the_prompt() {
 }
 
 #[test]
+fn ids_are_short_where_a_template_takes_no_others() {
+    let ids = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}{{ m.tool_call_id }} {% endfor %}";
+    let strict = format!(
+        "{{% for m in messages %}}{{% for c in m.tool_calls or [] %}}{{% if c.id | length != 9 %}}\
+         {{{{ raise_exception('nine') }}}}{{% endif %}}{{% endfor %}}{{% endfor %}}{ids}"
+    );
+    let mut request = user("x");
+    for id in ["call_0123456789abcdef01234567", "a-1"] {
+        let mut message = Message::new(Role::Assistant, "");
+        message.tool_calls.push(ToolCall {
+            id: Some(id.into()),
+            name: "f".into(),
+            arguments: "{}".into(),
+        });
+        let mut result = Message::new(Role::Tool, "");
+        result.tool_call_id = Some(id.into());
+        request.messages.extend([message, result]);
+    }
+    let short = "f01234567";
+    assert_eq!(
+        render(&strict, &request)
+            .0
+            .split_whitespace()
+            .collect::<Vec<_>>(),
+        [short, short, "a10000000", "a10000000"]
+    );
+    assert!(
+        render(ids, &request)
+            .0
+            .contains("call_0123456789abcdef01234567")
+    );
+}
+
+#[test]
 fn the_clock_is_there() {
     let (text, _) = render("{{ strftime_now('%Y-%m-%d') }}", &user("x"));
     assert_eq!(text.len(), 10);

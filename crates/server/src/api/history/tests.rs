@@ -56,3 +56,52 @@ fn results_have_the_names_of_their_tools() {
         .collect();
     assert_eq!(names, [None, Some("f"), None]);
 }
+
+#[test]
+fn calls_without_ids_and_their_results_find_each_other_by_order() {
+    let nameless = |text: &str| Message::new(Role::Tool, text);
+    let of = |tool: &str, text: &str| Message {
+        name: Some(tool.into()),
+        ..nameless(text)
+    };
+    let mut several = calls(&["", "b", ""]);
+    for (call, name) in several.tool_calls.iter_mut().zip(["f", "g", "h"]) {
+        call.name = name.to_owned();
+        call.id = call.id.take().filter(|id| !id.is_empty());
+    }
+    let mut messages = vec![
+        several,
+        of("h", "third"),
+        result("b"),
+        nameless("first"),
+        nameless("of no call"),
+        Message::new(Role::User, "go on"),
+        nameless("of no call either"),
+    ];
+    settle(&mut messages);
+    let ids = messages[0].tool_calls.iter().map(|call| call.id.as_deref());
+    assert_eq!(
+        ids.collect::<Vec<_>>(),
+        [Some("call00001"), Some("b"), Some("call00003")]
+    );
+    let results: Vec<_> = messages
+        .iter()
+        .filter(|message| message.role == Role::Tool)
+        .map(|message| {
+            let content = message.content.as_deref().unwrap();
+            (
+                message.tool_call_id.as_deref(),
+                message.name.as_deref(),
+                content,
+            )
+        })
+        .collect();
+    let expected = [
+        (Some("call00001"), Some("f"), "first"),
+        (Some("b"), Some("g"), "b"),
+        (Some("call00003"), Some("h"), "third"),
+        (None, None, "of no call"),
+        (None, None, "of no call either"),
+    ];
+    assert_eq!(results, expected);
+}

@@ -88,12 +88,15 @@ impl Tools {
             let name = tool.get("name").required()?;
             let mut function = Map::new();
             function.insert("name".into(), name.into());
-            if let Some(description) = tool.get("description").string()? {
-                function.insert("description".into(), description.into());
-            }
+            // Templates add to it without asking whether it is there.
+            let description = tool.get("description").string()?.unwrap_or("");
+            function.insert("description".into(), description.into());
             let empty = || json!({ "type": "object", "properties": {} });
             let schema = schema.value().cloned().unwrap_or_else(empty);
             function.insert("parameters".into(), schema);
+            if let Some(strict) = tool.get("strict").bool()? {
+                function.insert("strict".into(), strict.into());
+            }
             tools.push(Tool {
                 name: name.to_owned(),
                 definition: json!({ "type": "function", "function": function }),

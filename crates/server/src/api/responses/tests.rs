@@ -190,6 +190,22 @@ async fn calls_come_back_as_what_was_offered() {
 }
 
 #[tokio::test]
+async fn a_call_of_one_of_two_tools_of_one_name_says_whose_it_is() {
+    let server = Fixture::new();
+    let close = json!({"type": "function", "name": "close"});
+    let namespace = |name: &str| json!({"type": "namespace", "name": name, "tools": [close]});
+    let change = json!({"tools": [namespace("files"), namespace("agents")]});
+    let call = Part::Call {
+        id: "call_1".into(),
+        name: "agents__close".into(),
+    };
+    let events = stream(&mut encoder(&server, &change), vec![call], STOP);
+    let item = &events.last().unwrap()["response"]["output"][0];
+    let named = json!([item["type"], item["name"], item["namespace"]]);
+    assert_eq!(named, json!(["function_call", "close", "agents"]));
+}
+
+#[tokio::test]
 async fn a_limit_leaves_the_response_and_its_last_item_incomplete() {
     let server = Fixture::new();
     let events = stream(

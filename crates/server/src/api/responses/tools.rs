@@ -215,12 +215,11 @@ fn custom(tool: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     Ok(function)
 }
 
-/// The name comes first, and its value when all names are known.
+/// The name comes first, and its value when all names are known. The description is always there: templates add to it
+/// without asking.
 fn described(description: Option<&str>) -> Map<String, Value> {
     let mut function = Map::new();
     function.insert("name".into(), Value::Null);
-    if let Some(description) = description.filter(|text| !text.is_empty()) {
-        function.insert("description".into(), description.into());
-    }
+    function.insert("description".into(), description.unwrap_or("").into());
     function
 }
