@@ -101,6 +101,8 @@ async fn draining_lets_a_running_answer_finish() {
     let body =
         json!({"messages": user("go on"), "ignore_eos": true, "stream": true, "max_tokens": 100});
     let running = server.chat(&body, "\"content\":\"").await;
+    // The head of the stream comes before the request has its place; who still waits is refused.
+    server.until_running(1).await;
     let mut idle = TcpStream::connect(server.address).await.unwrap();
     idle.write_all(b"HEAD /health HTTP/1.1\r\nhost: x\r\n\r\n")
         .await
