@@ -139,7 +139,8 @@ fn agent(server: &Server, busy: &AtomicBool) -> usize {
     let tool = json!({"type": "function", "function": {"name": "look", "parameters": schema}});
     let mut turns = 0;
     while busy.load(Ordering::Relaxed) {
-        let body = json!({"messages": messages, "tools": [tool], "tool_choice": "required", "thinking_budget": 4});
+        let body = json!({"messages": messages, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": false,
+            "thinking_budget": 4, "max_tokens": 64});
         let (status, answer) = server.post("/v1/chat/completions", &body);
         assert_eq!(status, 200, "{answer}");
         let message = answer["choices"][0]["message"].clone();
