@@ -17,6 +17,7 @@ mod iq_grids;
 pub mod bf16;
 pub mod f16;
 pub mod f32;
+pub mod i32;
 pub mod iq1_m;
 pub mod iq1_s;
 pub mod iq2_s;

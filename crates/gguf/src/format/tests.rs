@@ -46,7 +46,8 @@ fn facts_are_those_of_ggml() {
 #[test]
 fn an_id_is_supported_or_named_or_unknown() {
     for id in 0..64 {
-        let supported = Format::ALL.iter().find(|format| format.id() == id).copied();
+        let all = Format::ALL.iter().chain(&[Format::I32]);
+        let supported = all.copied().find(|format| format.id() == id);
         assert_eq!(Format::from_id(id), supported);
         let named = UNSUPPORTED.iter().find(|known| known.0 == id);
         let expected = match (supported, named) {
@@ -64,4 +65,16 @@ fn rows_are_whole_blocks() {
     assert_eq!(Format::Q4_K.row_bytes(512), 288);
     assert_eq!(Format::BF16.row_bytes(3), 6);
     assert!(std::panic::catch_unwind(|| Format::Q8_0.row_bytes(48)).is_err());
+}
+
+#[test]
+fn ids_are_whole_numbers() {
+    let bytes: Vec<u8> = [0, 7, -3, 1 << 24]
+        .iter()
+        .flat_map(|id: &i32| id.to_le_bytes())
+        .collect();
+    let mut values = [0.0; 4];
+    crate::quant::dequantize(Format::I32, &bytes, &mut values);
+    assert_eq!(values, [0.0, 7.0, -3.0, 16_777_216.0]);
+    assert_eq!((Format::I32.name(), Format::I32.row_bytes(6)), ("I32", 24));
 }
