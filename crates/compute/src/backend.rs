@@ -205,7 +205,7 @@ pub struct AttentionSpec {
 }
 
 /// The activation of a gated feed-forward layer, a function of gate `g` and up `u`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `silu(g) * u` with `silu(x) = x * sigmoid(x)`.
     Silu,
@@ -213,10 +213,12 @@ pub enum Activation {
     GeluTanh,
     /// gpt-oss's: `g * sigmoid(1.702 g) * (u + 1)`, `g` being cut off above 7 and `u` outside `-7..=7`.
     ClampedSwiglu,
+    /// `silu(min(g, limit)) * min(max(u, -limit), limit)` (DeepSeek V4).
+    SiluBelow(f32),
 }
 
 /// The shape of a mixture-of-experts layer, and how rows choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExpertsSpec {
     /// Experts of the layer.
     pub experts: usize,

@@ -5,12 +5,13 @@
 //! differ at all.
 
 mod blocks;
+mod deepseek4;
 mod independence;
 mod ops;
 mod reference;
 mod rig;
 
-use crate::Backend;
+use crate::{Backend, Deepseek4};
 #[cfg(test)]
 pub(crate) use blocks::set_scales;
 use rig::Rig;
@@ -57,6 +58,25 @@ pub fn run_attention<B: Backend>(mut make: impl FnMut() -> B, stored: Stored) {
     ];
     for check in checks {
         check(&mut Rig::new(make(), stored));
+    }
+}
+
+/// The checks of the ops that DeepSeek V4 asks for.
+///
+/// # Panics
+/// When a check fails.
+pub fn run_deepseek4<B: Deepseek4>(mut make: impl FnMut() -> B) {
+    let checks: [Check<B>; 7] = [
+        deepseek4::records,
+        deepseek4::copies,
+        deepseek4::hyper_connections,
+        deepseek4::grouped_products,
+        deepseek4::routes,
+        deepseek4::chosen_experts,
+        deepseek4::compressed_attention,
+    ];
+    for check in checks {
+        check(&mut Rig::new(make(), |_| {}));
     }
 }
 

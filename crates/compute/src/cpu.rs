@@ -1,6 +1,7 @@
 //! The CPU backend: threads, vector kernels, and the memory they work in.
 
 mod attention;
+mod deepseek4;
 mod experts;
 mod isa;
 mod kv;
@@ -13,6 +14,7 @@ mod processors;
 mod rotation;
 mod simd;
 
+pub use deepseek4::{CpuChoices, CpuRecords};
 pub use isa::{Isa, Level};
 pub use kv::{CpuKv, KvType};
 pub use matmul::WeightForm;
@@ -22,6 +24,7 @@ pub use peak::Peak;
 use crate::ComputeError;
 use andante_gguf::Tensor;
 use attention::AttentionScratch;
+use deepseek4::GroupedScratch;
 use experts::ExpertsScratch;
 use matmul::Matrix;
 use memory::Arena;
@@ -71,6 +74,7 @@ pub struct CpuBackend {
     products: matmul::Scratch,
     attention: AttentionScratch,
     experts: ExpertsScratch,
+    grouped: GroupedScratch,
     angles: Angles,
 }
 
@@ -93,6 +97,7 @@ impl CpuBackend {
             products: matmul::Scratch::default(),
             attention: AttentionScratch::default(),
             experts: ExpertsScratch::default(),
+            grouped: GroupedScratch::default(),
             angles: Angles::default(),
         })
     }

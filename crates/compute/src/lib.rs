@@ -7,6 +7,7 @@ mod backend;
 mod batch;
 pub mod conformance;
 mod cpu;
+mod deepseek4;
 mod error;
 mod rope;
 
@@ -15,7 +16,12 @@ pub use backend::{
 };
 pub use batch::{Batch, BatchSequence, Logits};
 pub use cpu::{
-    CpuBackend, CpuBuffer, CpuConfig, CpuKv, CpuWeight, Isa, KvType, Level, Peak, WeightForm,
+    CpuBackend, CpuBuffer, CpuChoices, CpuConfig, CpuKv, CpuRecords, CpuWeight, Isa, KvType, Level,
+    Peak, WeightForm,
+};
+pub use deepseek4::{
+    CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights, IndexSpec,
+    Region, RouteBy, RouteSpec, WindowSpec,
 };
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

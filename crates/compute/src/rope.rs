@@ -62,6 +62,7 @@ pub struct RopeSpec<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeTable {
     head_dim: usize,
+    start: usize,
     style: RopeStyle,
     frequencies: Vec<f64>, // [rotary_dim / 2], radians per position
     magnitude: f64,
@@ -94,10 +95,34 @@ impl RopeTable {
         };
         Self {
             head_dim: spec.head_dim,
+            start: 0,
             style: spec.style,
             frequencies: frequencies.collect(),
             magnitude,
         }
+    }
+
+    /// The same, but the last `rotary_dim` values of a head turn instead of the first.
+    #[must_use]
+    pub fn at_end(mut self) -> Self {
+        self.start = self.head_dim - self.rotary_dim();
+        self
+    }
+
+    /// Turns back what this one has turned.
+    #[must_use]
+    pub fn inverse(mut self) -> Self {
+        for frequency in &mut self.frequencies {
+            *frequency = -*frequency;
+        }
+        self.magnitude = self.magnitude.recip();
+        self
+    }
+
+    /// The first value of a head that turns.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.start
     }
 
     /// Values per head.
@@ -140,10 +165,11 @@ impl RopeTable {
     /// The two indices in a head that make `pair`.
     #[must_use]
     pub fn pair(&self, pair: usize) -> (usize, usize) {
-        match self.style {
+        let (first, second) = match self.style {
             RopeStyle::Interleaved => (2 * pair, 2 * pair + 1),
             RopeStyle::Neox => (pair, pair + self.frequencies.len()),
-        }
+        };
+        (self.start + first, self.start + second)
     }
 }
 

@@ -71,6 +71,7 @@ pub(super) fn each_op_row_by_row<B: Backend>(rig: &mut Rig<B>) {
         Activation::Silu,
         Activation::GeluTanh,
         Activation::ClampedSwiglu,
+        Activation::SiluBelow(0.4),
     ] {
         check(
             rig,

@@ -165,6 +165,7 @@ pub(super) fn activations<B: Backend>(rig: &mut Rig<B>) {
         Activation::Silu,
         Activation::GeluTanh,
         Activation::ClampedSwiglu,
+        Activation::SiluBelow(0.4),
     ] {
         let gate: Vec<f32> = rig
             .random

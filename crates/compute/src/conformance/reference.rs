@@ -49,6 +49,11 @@ pub(super) fn activate(gate: f64, up: f64, act: Activation) -> f64 {
             let gate = gate.min(7.0);
             gate * sigmoid(1.702 * gate) * (up.clamp(-7.0, 7.0) + 1.0)
         }
+        Activation::SiluBelow(limit) => {
+            let limit = f64::from(limit);
+            let gate = gate.min(limit);
+            gate * sigmoid(gate) * up.clamp(-limit, limit)
+        }
     }
 }
 

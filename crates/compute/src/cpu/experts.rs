@@ -44,6 +44,15 @@ impl<'a> Projection<'a> {
     }
 }
 
+/// What decides which experts a row takes.
+#[derive(Clone, Copy)]
+pub(super) enum Preference<'a> {
+    /// `[rows, experts]`: the largest, and their softmax as weights.
+    Logits(&'a [f32]),
+    /// `[rows, chosen]` each: experts and weights.
+    Given(&'a [u32], &'a [f32]),
+}
+
 /// Memory of the layer, kept from call to call.
 #[derive(Default)]
 pub(super) struct ExpertsScratch {
@@ -97,19 +106,19 @@ struct Choice {
 }
 
 impl Experts<'_> {
-    /// Fills `out`, `[rows, hidden]`, from `x`, `[rows, hidden]`, and the router's `logits`, `[rows, experts]`.
+    /// Fills `out`, `[rows, hidden]`, from `x`, `[rows, hidden]`.
     pub(super) fn run(
         &self,
         pool: &Pool,
         scratch: &mut ExpertsScratch,
         (out, x): (&mut [f32], &[f32]),
-        logits: &[f32],
+        preference: Preference<'_>,
     ) {
         let hidden = self.hidden();
         if x.is_empty() {
             return;
         }
-        scratch.choose(pool, self.spec, logits);
+        scratch.choose(pool, self.spec, x.len() / hidden, preference);
         scratch.group(self.spec);
         scratch
             .threads
@@ -309,17 +318,26 @@ impl Experts<'_> {
 
 impl ExpertsScratch {
     /// Which experts each row takes, and their weights.
-    fn choose(&mut self, pool: &Pool, spec: &ExpertsSpec, logits: &[f32]) {
-        let rows = logits.len() / spec.experts;
+    fn choose(&mut self, pool: &Pool, spec: &ExpertsSpec, rows: usize, by: Preference<'_>) {
         let choices = sized(&mut self.choices, rows * spec.chosen);
-        let grain = GRAIN_ELEMENTS.div_ceil(spec.experts);
-        pool.for_rows(choices, spec.chosen, grain, &|first, choices| {
-            let logits = logits[first * spec.experts..].chunks_exact(spec.experts);
-            for (choices, logits) in choices.chunks_exact_mut(spec.chosen).zip(logits) {
-                take_largest(choices, logits);
-                weigh(choices);
+        match by {
+            Preference::Logits(logits) => {
+                let grain = GRAIN_ELEMENTS.div_ceil(spec.experts);
+                pool.for_rows(choices, spec.chosen, grain, &|first, choices| {
+                    let logits = logits[first * spec.experts..].chunks_exact(spec.experts);
+                    for (choices, logits) in choices.chunks_exact_mut(spec.chosen).zip(logits) {
+                        take_largest(choices, logits);
+                        weigh(choices);
+                    }
+                });
             }
-        });
+            Preference::Given(experts, weights) => {
+                let given = experts.iter().zip(weights);
+                for (choice, (&expert, &weight)) in choices.iter_mut().zip(given) {
+                    *choice = Choice { expert, weight };
+                }
+            }
+        }
         self.rows.clear();
         self.rows.resize(choices.len(), 0);
     }

@@ -1,7 +1,7 @@
 //! The ops of [`Backend`] on this machine.
 
 use super::attention::Attention;
-use super::experts::{Experts, Projection};
+use super::experts::{Experts, Preference, Projection};
 use super::kv::{self, Blocks, Storage, with_blocks};
 use super::matmul::{self, Matrix, TILE_ROWS, WeightForm};
 use super::pool::{Pool, Runs, TOGETHER};
@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 pub(super) const GRAIN_ELEMENTS: usize = 16 * 1024;
 
 /// Rows that a thread takes at a time.
-fn grain(width: usize) -> usize {
+pub(super) fn grain(width: usize) -> usize {
     GRAIN_ELEMENTS.div_ceil(width)
 }
 
@@ -231,6 +231,7 @@ impl Backend for CpuBackend {
                         Rotate {
                             row,
                             head_dim: rope.head_dim(),
+                            start: rope.start(),
                             cos,
                             sin,
                             style: rope.style(),
@@ -315,7 +316,7 @@ impl Backend for CpuBackend {
             &self.pool,
             &mut self.experts,
             (out.rows_mut(n), x.rows(n)),
-            router.rows(n),
+            Preference::Logits(router.rows(n)),
         );
     }
 

@@ -9,8 +9,8 @@ pub(super) struct Angles {
     entries: Vec<Entry>,
 }
 
-/// Tables whose angles are kept: a model has one or two.
-const KEPT_TABLES: usize = 4;
+/// Tables whose angles are kept: a model has one or two, DeepSeek V4 five.
+const KEPT_TABLES: usize = 5;
 
 struct Entry {
     table: RopeTable,
@@ -64,11 +64,13 @@ impl Entry {
     }
 }
 
-fn fill(table: &RopeTable, position: u32, angles: &mut [f32]) {
+/// The angles of one position, `[2, rotary_dim]`.
+pub(super) fn fill(table: &RopeTable, position: u32, angles: &mut [f32]) {
     let (cosines, sines) = angles.split_at_mut(table.rotary_dim());
     for pair in 0..table.rotary_dim() / 2 {
         let (cos, sin) = table.cos_sin(position, pair);
         let (first, second) = table.pair(pair);
+        let (first, second) = (first - table.start(), second - table.start());
         (cosines[first], cosines[second]) = (cos as f32, cos as f32);
         (sines[first], sines[second]) = (-sin as f32, sin as f32);
     }

@@ -36,6 +36,16 @@ fn attention_conforms_with_every_type_of_keys_and_values() {
     }
 }
 
+#[test]
+fn deepseek4_conforms_at_every_level() {
+    for isa in Isa::available() {
+        for threads in [1, 3] {
+            let config = config(isa, KvType::F16, threads);
+            conformance::run_deepseek4(|| CpuBackend::new(config).expect("threads"));
+        }
+    }
+}
+
 fn config(isa: Isa, kv_type: KvType, threads: usize) -> CpuConfig {
     CpuConfig {
         threads: Some(threads),

@@ -79,3 +79,34 @@ fn pairs_and_angles() {
     let (cos, sin) = neox.cos_sin(5, 8);
     assert!(close(cos, 0.5_f64.cos()) && close(sin, 0.5_f64.sin()));
 }
+
+#[test]
+fn the_last_values_turn_and_turn_back() {
+    let spec = RopeSpec {
+        head_dim: 64,
+        rotary_dim: 16,
+        style: RopeStyle::Interleaved,
+        base: 100.0,
+        scaling: RopeScaling::Yarn {
+            factor: 4.0,
+            original_context: 256.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            whole_pairs: true,
+            attention_factor: 1.0,
+        },
+        factors: None,
+    };
+    let table = RopeTable::new(&spec).at_end();
+    assert_eq!((table.pair(0), table.pair(7)), ((48, 49), (62, 63)));
+    let back = table.clone().inverse();
+    for pair in 0..8 {
+        let (cos, sin) = table.cos_sin(77, pair);
+        let (cos_back, sin_back) = back.cos_sin(77, pair);
+        let (x, y) = (
+            cos_back * cos - sin_back * sin,
+            sin_back * cos + cos_back * sin,
+        );
+        assert!((x - 1.0).abs() < 1e-12 && y.abs() < 1e-12, "{x} {y}");
+    }
+}

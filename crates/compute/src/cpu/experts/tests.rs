@@ -57,7 +57,8 @@ fn places_of_an_expert_follow_each_other_in_row_order() {
     // What an earlier, larger call left does not matter.
     let earlier = [4.0, 3.0, 2.0, 1.0, 0.0].repeat(9);
     for logits in [&earlier, &logits] {
-        scratch.choose(&pool, &SPEC, logits);
+        let rows = logits.len() / SPEC.experts;
+        scratch.choose(&pool, &SPEC, rows, Preference::Logits(logits));
         scratch.group(&SPEC);
     }
     assert_eq!(scratch.active, [0, 1, 3]);

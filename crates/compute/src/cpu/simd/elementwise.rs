@@ -70,6 +70,11 @@ impl Kernel for ActMul<'_> {
                 let up = s.max(least, s.min(most, up));
                 (x, s.mul(x, s.splat(1.702)), s.add(up, s.splat(1.0)))
             }),
+            Activation::SiluBelow(limit) => act_mul(s, self.gate, self.up, |x, up| {
+                let (most, least) = (s.splat(limit), s.splat(-limit));
+                let x = s.min(most, x);
+                (x, x, s.max(least, s.min(most, up)))
+            }),
         }
     }
 }
@@ -135,7 +140,7 @@ impl Kernel for RmsNormHeads<'_> {
 
 /// `1 / sqrt(mean(x^2) + eps)`, summed in four running vectors.
 #[inline(always)]
-fn rms_factor<S: Lanes>(s: S, x: &[f32], eps: f32) -> f32 {
+pub(crate) fn rms_factor<S: Lanes>(s: S, x: &[f32], eps: f32) -> f32 {
     let mut sums = [s.splat(0.0); 4];
     for quad in x.chunks(4 * S::N) {
         for (sum, part) in sums.iter_mut().zip(quad.chunks(S::N)) {
@@ -154,6 +159,8 @@ fn rms_factor<S: Lanes>(s: S, x: &[f32], eps: f32) -> f32 {
 pub(crate) struct Rotate<'a> {
     pub(crate) row: &'a mut [f32],
     pub(crate) head_dim: usize,
+    /// The first value of a head that turns.
+    pub(crate) start: usize,
     pub(crate) cos: &'a [f32],
     pub(crate) sin: &'a [f32],
     pub(crate) style: RopeStyle,
@@ -165,7 +172,7 @@ impl Kernel for Rotate<'_> {
     fn run<S: Lanes>(self, s: S) {
         let rotary_dim = self.cos.len();
         for head in self.row.chunks_exact_mut(self.head_dim) {
-            let turning = &mut head[..rotary_dim];
+            let turning = &mut head[self.start..][..rotary_dim];
             match self.style {
                 RopeStyle::Interleaved => rotate_neighbours(s, turning, self.cos, self.sin),
                 RopeStyle::Neox => rotate_halves(s, turning, self.cos, self.sin),

@@ -14,6 +14,7 @@ fn any_place_in_a_vector_gives_the_same_bits() {
             Activation::Silu,
             Activation::GeluTanh,
             Activation::ClampedSwiglu,
+            Activation::SiluBelow(0.4),
         ] {
             let mut together = gate.clone();
             dispatch(

@@ -1,0 +1,140 @@
+//! Attention over a window and compressed rows, with one head of keys that are the values too.
+
+use super::index::dot;
+use super::records::{CpuRecords, Sequence, place};
+use crate::cpu::isa::Isa;
+use crate::cpu::pool::Pool;
+use crate::cpu::simd::lanes::{Kernel, Lanes, dispatch};
+use crate::deepseek4::{CompressedRows, WindowSpec};
+use crate::{Batch, CpuBackend};
+
+/// Products that a thread takes at a time.
+const GRAIN_PRODUCTS: usize = 32 * 1024;
+
+/// The queries and keys of a batch.
+pub(super) struct WindowAttention<'a> {
+    pub(super) isa: Isa,
+    pub(super) spec: &'a WindowSpec,
+    /// `[heads]`.
+    pub(super) sinks: &'a [f32],
+    /// `[n, heads, head_dim]`.
+    pub(super) q: &'a [f32],
+    /// `[n, head_dim]`.
+    pub(super) k: &'a [f32],
+    pub(super) compressed: Option<&'a CompressedRows<'a, CpuBackend>>,
+    pub(super) batch: &'a Batch,
+}
+
+impl WindowAttention<'_> {
+    /// Fills `out`, `[n, heads, head_dim]`.
+    pub(super) fn run(&self, pool: &Pool, out: &mut [f32], states: &CpuRecords) {
+        let (heads, head_dim) = (self.spec.heads, self.spec.ring.width);
+        let grain = GRAIN_PRODUCTS.div_ceil(2 * self.spec.ring.rows * head_dim);
+        pool.for_rows(out, head_dim, grain, &|first, outs| {
+            let (mut keys, mut scores) = (Vec::new(), Vec::new());
+            for (place, out) in (first..).zip(outs.chunks_exact_mut(head_dim)) {
+                let (row, head) = (place / heads, place % heads);
+                if place == first || head == 0 {
+                    keys.clear();
+                    self.visible(row, states, &mut keys);
+                }
+                let attend = Attend {
+                    out,
+                    q: &self.q[place * head_dim..][..head_dim],
+                    keys: &keys,
+                    scores: &mut scores,
+                    scale: self.spec.scale,
+                    sink: self.sinks[head],
+                };
+                dispatch(self.isa, attend);
+            }
+        });
+    }
+
+    /// The keys that a row sees: the window's, oldest first, then compressed rows.
+    fn visible<'s>(&'s self, row: usize, states: &'s CpuRecords, keys: &mut Vec<&'s [f32]>) {
+        let ring = self.spec.ring;
+        let sequence = Sequence::of_row(self.batch, row);
+        let position = self.batch.positions[row] as usize;
+        for seen in (position + 1).saturating_sub(ring.rows)..=position {
+            keys.push(match seen.checked_sub(sequence.start) {
+                Some(own) => &self.k[(sequence.first_row + own) * ring.width..][..ring.width],
+                None => states.row(sequence.state, ring, seen % ring.rows),
+            });
+        }
+        let Some(compressed) = self.compressed else {
+            return;
+        };
+        let key = |index: usize| {
+            let (block, at) = place(index, compressed.ratio);
+            let block = sequence.table[block];
+            compressed.blocks.row(block, compressed.rows, at)
+        };
+        match compressed.chosen {
+            None => keys.extend((0..(position + 1) / compressed.ratio).map(key)),
+            Some(chosen) => {
+                let chosen = chosen.row(row).iter();
+                let chosen = chosen.take_while(|&&index| index != u32::MAX);
+                keys.extend(chosen.map(|&index| key(index as usize)));
+            }
+        }
+    }
+
+    /// Puts the last keys into the running states.
+    pub(super) fn keep(&self, states: &mut CpuRecords) {
+        let ring = self.spec.ring;
+        for sequence in Sequence::all(self.batch) {
+            for row in sequence.rows.saturating_sub(ring.rows)..sequence.rows {
+                let at = (sequence.start + row) % ring.rows;
+                let key = &self.k[(sequence.first_row + row) * ring.width..][..ring.width];
+                states
+                    .row_mut(sequence.state, ring, at)
+                    .copy_from_slice(key);
+            }
+        }
+    }
+}
+
+/// Attention of one head of one row.
+struct Attend<'a, 'k> {
+    out: &'a mut [f32],
+    q: &'a [f32],
+    keys: &'a [&'k [f32]],
+    scores: &'a mut Vec<f32>,
+    scale: f32,
+    sink: f32,
+}
+
+impl Kernel for Attend<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let scores = self.scores;
+        scores.clear();
+        let products = self.keys.iter().map(|key| dot(s, self.q, key) * self.scale);
+        scores.extend(products);
+        let max = scores.iter().copied().fold(self.sink, f32::max);
+        let log2_e = std::f32::consts::LOG2_E;
+        for part in scores.chunks_mut(S::N) {
+            let below = s.sub(s.load_part(part), s.splat(max));
+            let share = s.exp2(s.mul(below, s.splat(log2_e)));
+            s.store_part(part, share);
+        }
+        let sum = scores.iter().sum::<f32>() + (self.sink - max).exp();
+        let width = self.out.len();
+        for start in (0..width).step_by(4 * S::N) {
+            let part = start..width.min(start + 4 * S::N);
+            let mut sums = [s.splat(0.0); 4];
+            for (key, share) in self.keys.iter().zip(&*scores) {
+                let share = s.splat(*share);
+                for (sum, key) in sums.iter_mut().zip(key[part.clone()].chunks(S::N)) {
+                    *sum = s.mul_add(share, s.load_part(key), *sum);
+                }
+            }
+            let factor = s.splat(1.0 / sum);
+            for (sum, out) in sums.iter().zip(self.out[part].chunks_mut(S::N)) {
+                s.store_part(out, s.mul(*sum, factor));
+            }
+        }
+    }
+}
