@@ -185,7 +185,13 @@ impl<B: Backend> Model for Decoder<B> {
 
     fn kv_identity(&self) -> [u8; 32] {
         let shape = self.spec.kv_shape();
-        identity::of_blocks(&self.fingerprint, &shape, &self.backend.kv_format(&shape))
+        let sizes = [
+            shape.layers,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.block_tokens,
+        ];
+        identity::of_blocks(&self.fingerprint, &sizes, &self.backend.kv_format(&shape))
     }
 }
 
@@ -418,7 +424,7 @@ impl<B: Backend> Stream<B> {
 }
 
 /// A batch that breaks the contract is a bug of the caller.
-fn check(batch: &Batch, limits: &Limits, vocab: usize) {
+pub(crate) fn check(batch: &Batch, limits: &Limits, vocab: usize) {
     assert!(
         batch.len() <= limits.batch_tokens as usize
             && batch.logit_rows.len() <= limits.logit_rows as usize

@@ -43,6 +43,16 @@ pub enum ModelError {
         /// Shape in the file.
         found: Vec<u64>,
     },
+    /// A tensor with a value that cannot be true.
+    #[error("tensor `{name}` holds {found}, expected {expected}")]
+    TensorValue {
+        /// The tensor.
+        name: String,
+        /// What it holds.
+        found: String,
+        /// What would be accepted.
+        expected: String,
+    },
     /// A tensor that the graph would ignore: computing without it would silently give other logits.
     #[error("tensor `{name}` has no place in architecture `{architecture}`")]
     UnusedTensor {

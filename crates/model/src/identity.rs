@@ -1,6 +1,5 @@
 //! What decides the bytes of a KV block beside its tokens, as a hash.
 
-use andante_compute::KvShape;
 use andante_gguf::GgufFile;
 
 /// Bytes at either end of a tensor that are looked at.
@@ -24,20 +23,14 @@ pub(crate) fn fingerprint(file: &GgufFile) -> Fingerprint {
     Fingerprint(hasher.finalize())
 }
 
-/// See [`crate::Model::kv_identity`]; `format` is the backend's.
-pub(crate) fn of_blocks(file: &Fingerprint, shape: &KvShape, format: &str) -> [u8; 32] {
+/// See [`crate::Model::kv_identity`]; `shape` is the model's KV memory in numbers, `format` the backend's.
+pub(crate) fn of_blocks(file: &Fingerprint, shape: &[usize], format: &str) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("andante KV blocks v1");
     field(&mut hasher, env!("CARGO_PKG_VERSION").as_bytes());
     // Of the sources: a kernel that rounds otherwise makes other blocks, whatever the version says.
     field(&mut hasher, env!("ANDANTE_ARITHMETIC").as_bytes());
     field(&mut hasher, file.0.as_bytes());
-    let KvShape {
-        layers,
-        kv_heads,
-        head_dim,
-        block_tokens,
-    } = *shape;
-    for size in [layers, kv_heads, head_dim, block_tokens] {
+    for &size in shape {
         field(&mut hasher, &(size as u64).to_le_bytes());
     }
     field(&mut hasher, format.as_bytes());

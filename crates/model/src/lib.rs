@@ -7,10 +7,12 @@
 //! * [`Model`] is what the engine drives: reserve, forward, logits.
 //! * `DecoderSpec` is everything that tells one member of the decoder family from another; `arch/` reads it from a file,
 //!   `decoder.rs` holds the only layer loop.
+//! * `deepseek4` is the one graph outside the family.
 #![forbid(unsafe_code)]
 
 mod arch;
 mod decoder;
+mod deepseek4;
 mod error;
 mod identity;
 mod loader;

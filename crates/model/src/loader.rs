@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use andante_compute::Backend;
+use andante_compute::{Backend, Deepseek4};
 use andante_gguf::{GgufFile, Tensor};
 
 use crate::arch::{self, EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS};
 use crate::decoder::{Decoder, FeedForwardWeights, Layer, Weights};
+use crate::deepseek4;
 use crate::identity;
 use crate::metadata::Keys;
 use crate::spec::{DecoderSpec, FeedForward};
@@ -17,16 +18,28 @@ use crate::{Model, ModelError, ModelInfo, Pooling};
 /// # Errors
 /// An unknown architecture; metadata or tensors that are missing, contradict each other or have no place in the architecture; a
 /// weight that the backend refuses.
-pub fn load<B: Backend>(
+pub fn load<B: Deepseek4>(
     file: &GgufFile,
-    mut backend: B,
+    backend: B,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Box<dyn Model>, ModelError> {
     let keys = Keys::new(file)?;
-    let spec = arch::decoder_spec(&keys)?;
+    match keys.architecture {
+        arch::DEEPSEEK4 => Ok(Box::new(deepseek4::load(&keys, backend, progress)?)),
+        _ => Ok(Box::new(load_decoder(&keys, backend, progress)?)),
+    }
+}
+
+fn load_decoder<B: Backend>(
+    keys: &Keys<'_>,
+    mut backend: B,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Decoder<B>, ModelError> {
+    let file = keys.file;
+    let spec = arch::decoder_spec(keys)?;
     // First, so that the pages it touches are released with the weights they belong to.
     let fingerprint = identity::fingerprint(file);
-    let mut loader = Loader::new(&keys, &mut backend, progress);
+    let mut loader = Loader::new(keys, &mut backend, progress);
     let weights = loader.weights(&spec)?;
     loader.refuse_unused()?;
     let info = ModelInfo {
@@ -40,23 +53,23 @@ pub fn load<B: Backend>(
         kv_heads: spec.kv_heads,
         head_dim: spec.head_dim,
         windows: spec.layers.iter().map(|layer| layer.window).collect(),
-        parameters: tensors(file).map(|t| t.shape.iter().product::<u64>()).sum(),
+        parameters: parameters(file),
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
         kv_format: backend.kv_format(&spec.kv_shape()),
-        pooling: pooling(&keys)?,
+        pooling: pooling(keys)?,
         row_granule: backend.row_granule(),
     };
-    Ok(Box::new(Decoder::new(
-        spec,
-        weights,
-        backend,
-        (info, fingerprint),
-    )))
+    Ok(Decoder::new(spec, weights, backend, (info, fingerprint)))
+}
+
+/// Number of weights in a file.
+pub(crate) fn parameters(file: &GgufFile) -> u64 {
+    tensors(file).map(|t| t.shape.iter().product::<u64>()).sum()
 }
 
 /// llama.cpp's `pooling_type`: 0 is none.
-fn pooling(keys: &Keys<'_>) -> Result<Option<Pooling>, ModelError> {
+pub(crate) fn pooling(keys: &Keys<'_>) -> Result<Option<Pooling>, ModelError> {
     Ok(match keys.u32("pooling_type")? {
         Some(1) => Some(Pooling::Mean),
         Some(2) => {
@@ -74,17 +87,22 @@ fn tensors(file: &GgufFile) -> impl Iterator<Item = Tensor<'_>> {
     file.tensors().filter(|tensor| tensor.name != ROPE_FACTORS)
 }
 
-struct Loader<'a, B> {
-    keys: &'a Keys<'a>,
-    backend: &'a mut B,
+/// Takes a file's tensors over, each once, and knows which ones are left.
+pub(crate) struct Loader<'a, B> {
+    pub(crate) keys: &'a Keys<'a>,
+    pub(crate) backend: &'a mut B,
     progress: &'a mut dyn FnMut(u64, u64),
     loaded: BTreeSet<String>,
     loaded_bytes: u64,
-    total_bytes: u64,
+    pub(crate) total_bytes: u64,
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
-    fn new(keys: &'a Keys<'a>, backend: &'a mut B, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
+    pub(crate) fn new(
+        keys: &'a Keys<'a>,
+        backend: &'a mut B,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Self {
         let total_bytes = tensors(keys.file).map(|t| t.data.len() as u64).sum();
         Self {
             keys,
@@ -122,22 +140,41 @@ impl<'a, B: Backend> Loader<'a, B> {
         })
     }
 
-    fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
-        let mut tensor = self.checked(name, shape)?;
+    pub(crate) fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
+        let tensor = self.checked(name, shape)?;
         // The biases of all experts make one vector, as a backend wants them.
         let len = [tensor.shape.iter().product()];
-        if name.ends_with(".bias") {
-            tensor.shape = &len;
-        }
-        let weight = self.backend.weight(&tensor)?;
-        tensor.release(0..tensor.rows());
-        self.loaded_bytes += tensor.data.len() as u64;
-        (self.progress)(self.loaded_bytes, self.total_bytes);
-        self.loaded.insert(name.to_owned());
+        let seen = if name.ends_with(".bias") {
+            &len
+        } else {
+            tensor.shape
+        };
+        self.take(tensor, seen)
+    }
+
+    /// Takes over a tensor, to be seen as of this shape.
+    pub(crate) fn take(
+        &mut self,
+        tensor: Tensor<'_>,
+        shape: &[u64],
+    ) -> Result<B::Weight, ModelError> {
+        let mut seen = tensor;
+        seen.shape = shape;
+        let weight = self.backend.weight(&seen)?;
+        self.taken(&tensor);
         Ok(weight)
     }
 
-    fn checked(&self, name: &str, shape: &[usize]) -> Result<Tensor<'a>, ModelError> {
+    /// Notes that a tensor has been taken over.
+    pub(crate) fn taken(&mut self, tensor: &Tensor<'_>) {
+        tensor.release(0..tensor.rows());
+        self.loaded_bytes += tensor.data.len() as u64;
+        (self.progress)(self.loaded_bytes, self.total_bytes);
+        self.loaded.insert(tensor.name.to_owned());
+    }
+
+    /// A tensor that must be there and have this shape.
+    pub(crate) fn checked(&self, name: &str, shape: &[usize]) -> Result<Tensor<'a>, ModelError> {
         let missing = || ModelError::MissingTensor {
             name: name.to_owned(),
         };
@@ -154,7 +191,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(tensor)
     }
 
-    fn refuse_unused(&self) -> Result<(), ModelError> {
+    pub(crate) fn refuse_unused(&self) -> Result<(), ModelError> {
         let used = |name: &str| name == ROPE_FACTORS || self.loaded.contains(name);
         match self.keys.file.tensors().find(|tensor| !used(tensor.name)) {
             None => Ok(()),

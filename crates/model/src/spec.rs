@@ -49,7 +49,7 @@ impl DecoderSpec {
 }
 
 /// What a feed-forward layer is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FeedForward {
     /// One gated layer for all rows.
     Dense(Activation),

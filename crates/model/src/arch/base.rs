@@ -8,7 +8,7 @@ use crate::metadata::Keys;
 use crate::spec::{DecoderSpec, FeedForward, LayerSpec, LayerTensors};
 
 /// Sanity limit of widths and counts, far above any model: products of three of them still fit in 64 bits.
-const MOST: u32 = 1 << 20;
+pub(crate) const MOST: u32 = 1 << 20;
 
 /// The plain decoder: one RoPE, no window, SiLU, no experts, no optional tensor.
 pub(super) fn spec(keys: &Keys<'_>, style: RopeStyle) -> Result<DecoderSpec, ModelError> {
@@ -86,7 +86,7 @@ fn spec_of(
 
 /// The number of embedding rows: the one count that no key must repeat. A vocabulary that lists more tokens than there are rows
 /// would index past the table.
-fn vocab(keys: &Keys<'_>) -> Result<usize, ModelError> {
+pub(crate) fn vocab(keys: &Keys<'_>) -> Result<usize, ModelError> {
     let name = super::EMBEDDING;
     let missing = || ModelError::MissingTensor {
         name: name.to_owned(),
@@ -106,7 +106,7 @@ fn vocab(keys: &Keys<'_>) -> Result<usize, ModelError> {
     Ok(rows)
 }
 
-fn head_dim(keys: &Keys<'_>, hidden: usize, heads: usize) -> Result<usize, ModelError> {
+pub(crate) fn head_dim(keys: &Keys<'_>, hidden: usize, heads: usize) -> Result<usize, ModelError> {
     let head_dim = match keys.u32("attention.key_length")? {
         Some(_) => keys.count("attention.key_length", MOST)?,
         None if hidden.is_multiple_of(heads) => hidden / heads,
@@ -149,14 +149,14 @@ pub(super) fn rope(
 }
 
 /// The base of RoPE frequencies; YaRN divides by its logarithm.
-pub(super) fn rope_base(keys: &Keys<'_>, suffix: &str, default: f32) -> Result<f64, ModelError> {
+pub(crate) fn rope_base(keys: &Keys<'_>, suffix: &str, default: f32) -> Result<f64, ModelError> {
     match keys.positive_or(suffix, default)? {
         base if base > 1.0 => Ok(base.into()),
         base => Err(keys.refuse(suffix, base, "a number above 1")),
     }
 }
 
-fn scaling(keys: &Keys<'_>, whole_pairs: bool) -> Result<RopeScaling, ModelError> {
+pub(crate) fn scaling(keys: &Keys<'_>, whole_pairs: bool) -> Result<RopeScaling, ModelError> {
     // `scale_linear` is what files from before `rope.scaling.*` hold; 0 stands for no scaling in either.
     let factor = match keys.f32("rope.scaling.factor")? {
         Some(factor) => factor,

@@ -1,8 +1,8 @@
-//! The architecture table: from `general.architecture` to a [`DecoderSpec`].
+//! The architecture table: from `general.architecture` to a [`DecoderSpec`], or to a model of another shape.
 //!
 //! One module per member says what it adds to [`base`], the facts that all members store under the same names.
 
-mod base;
+pub(crate) mod base;
 mod gemma3;
 mod gpt_oss;
 mod llama;
@@ -38,9 +38,13 @@ const DECODERS: &[(&str, ReadSpec)] = &[
     ("qwen3moe", qwen3moe::spec),
 ];
 
+/// DeepSeek V4, a graph of its own.
+pub(crate) const DEEPSEEK4: &str = "deepseek4";
+
 /// The architectures that can be loaded.
 pub fn known_architectures() -> impl Iterator<Item = &'static str> {
-    DECODERS.iter().map(|(name, _)| *name)
+    let decoders = DECODERS.iter().map(|(name, _)| *name);
+    std::iter::once(DEEPSEEK4).chain(decoders)
 }
 
 /// Reads the spec of a file of the decoder family.

@@ -1,0 +1,145 @@
+//! DeepSeek V4: hyper-connections, attention over a window and compressed rows, experts by table and by score.
+//!
+//! The graph follows Hugging Face transformers (`models/deepseek_v4`); names of keys and tensors are those of llama.cpp's converter,
+//! which ds4's files share. Every dimension comes from the file.
+//!
+//! What a sequence leaves behind: a record for each KV block ([`layout::Layout`]) with the compressed rows of its tokens, and one
+//! record of running state with the keys of the window and the tokens that the next compressed rows are made of.
+
+mod layout;
+mod load;
+mod pass;
+mod spec;
+
+use andante_compute::{BLOCK_TOKENS, Batch, Deepseek4 as Ops, KvShape};
+
+use crate::decoder::check;
+use crate::identity::{self, Fingerprint};
+use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo, States};
+use layout::Layout;
+use load::Weights;
+use pass::{Memory, Pass};
+use spec::Spec;
+
+pub(crate) use load::load;
+
+/// A DeepSeek V4 on backend `B`.
+pub(crate) struct Deepseek4<B: Ops> {
+    spec: Spec,
+    layout: Layout,
+    weights: Weights<B>,
+    backend: B,
+    info: ModelInfo,
+    fingerprint: Fingerprint,
+    memory: Option<Memory<B>>,
+    /// Rows of logits that the last forward pass computed.
+    logit_rows: usize,
+    /// Rows of hidden states that it left behind those of the logits.
+    state_rows: usize,
+    wanted_rows: Vec<u32>,
+    #[cfg(test)]
+    trace: Option<tests::Trace>,
+}
+
+const NO_MEMORY: &str = "reserve comes first";
+
+impl<B: Ops> Model for Deepseek4<B> {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn kv_layout(&self) -> KvLayout {
+        KvLayout {
+            block_tokens: BLOCK_TOKENS as u32,
+            block_bytes: (self.layout.block_len * size_of::<f32>()) as u64,
+            state_bytes: (self.layout.state_len * size_of::<f32>()) as u64,
+        }
+    }
+
+    fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
+        let memory = Memory::new(&mut self.backend, &self.spec, &self.layout, limits)?;
+        self.memory = Some(memory);
+        Ok(())
+    }
+
+    fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        let memory = self.memory.as_mut().expect(NO_MEMORY);
+        check(batch, &memory.limits, self.spec.vocab);
+        (self.logit_rows, self.state_rows) = (batch.logit_rows.len(), batch.state_rows.len());
+        self.wanted_rows.clear();
+        self.wanted_rows.extend(&batch.logit_rows);
+        self.wanted_rows.extend(&batch.state_rows);
+        if !batch.is_empty() {
+            Pass {
+                backend: &mut self.backend,
+                spec: &self.spec,
+                layout: &self.layout,
+                weights: &self.weights,
+                batch,
+                wanted_rows: &self.wanted_rows,
+                #[cfg(test)]
+                trace: self.trace.as_mut(),
+            }
+            .run(memory);
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
+        let memory = self.memory.as_ref().expect(NO_MEMORY);
+        let values = self.backend.read(&memory.logits, self.logit_rows)?;
+        Ok(Logits::new(values, self.spec.vocab))
+    }
+
+    fn states(&mut self) -> Result<States<'_>, ModelError> {
+        let memory = self.memory.as_ref().expect(NO_MEMORY);
+        let rows = self.logit_rows + self.state_rows;
+        let values = self.backend.read(&memory.wanted_normed, rows)?;
+        let hidden = self.spec.hidden;
+        Ok(States::new(&values[self.logit_rows * hidden..], hidden))
+    }
+
+    fn read_block(&self, block: u32, out: &mut [u8]) {
+        let memory = self.memory.as_ref().expect(NO_MEMORY);
+        self.backend.records_read(&memory.blocks, block, out);
+    }
+
+    fn write_block(&mut self, block: u32, bytes: &[u8]) {
+        let memory = self.memory.as_mut().expect(NO_MEMORY);
+        self.backend.records_write(&mut memory.blocks, block, bytes);
+    }
+
+    fn copy_state(&mut self, from: u32, to: u32) {
+        let memory = self.memory.as_mut().expect(NO_MEMORY);
+        self.backend.records_copy(&mut memory.states, from, to);
+    }
+
+    fn read_state(&self, slot: u32, out: &mut [u8]) {
+        let memory = self.memory.as_ref().expect(NO_MEMORY);
+        self.backend.records_read(&memory.states, slot, out);
+    }
+
+    fn write_state(&mut self, slot: u32, bytes: &[u8]) {
+        let memory = self.memory.as_mut().expect(NO_MEMORY);
+        self.backend.records_write(&mut memory.states, slot, bytes);
+    }
+
+    fn kv_identity(&self) -> [u8; 32] {
+        let sizes = [self.layout.block_len, self.layout.state_len, BLOCK_TOKENS];
+        identity::of_blocks(&self.fingerprint, &sizes, &self.info.kv_format)
+    }
+}
+
+/// How the backend would keep plain keys and values: what it says of its arithmetic holds here too, the elements are `f32`.
+fn kv_format<B: Ops>(backend: &B, spec: &Spec) -> String {
+    let shape = KvShape {
+        layers: spec.layers.len(),
+        kv_heads: 1,
+        head_dim: spec.head_dim,
+        block_tokens: BLOCK_TOKENS,
+    };
+    format!("f32 records ({})", backend.kv_format(&shape))
+}
+
+#[cfg(test)]
+mod tests;
