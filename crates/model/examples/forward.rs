@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         batch_tokens: prompt,
         logit_rows: 1,
         state_rows: 0,
-        running_states: 0,
+        running_states: 1,
     })?;
     println!("{} on {}", path, model.info().backend);
     println!("load      {:8.3} s", started.elapsed().as_secs_f64());
@@ -71,6 +71,7 @@ fn step(
     let mut batch = Batch::default();
     let block_tokens = model.kv_layout().block_tokens;
     batch.push_sequence(tokens, position, table, block_tokens, Logits::Last);
+    batch.states.push(0);
     model.forward(&batch)?;
     assert!(model.logits()?.row(0).iter().all(|x| x.is_finite()));
     Ok(())

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         batch_tokens: rows,
         logit_rows: most(Case::sequences),
         state_rows: 0,
-        running_states: 0,
+        running_states: most(Case::sequences),
     })?;
     head(&loaded, peak.as_ref(), args.json)?;
     let demand = Demand::of(&loaded.file, loaded.model.as_ref());
@@ -293,6 +293,7 @@ impl<'a> Sequences<'a> {
                 self.block_tokens,
                 logits,
             );
+            self.batch.states.push(sequence as u32);
             self.forward()?;
             position = next;
         }
@@ -312,6 +313,7 @@ impl<'a> Sequences<'a> {
                 self.block_tokens,
                 andante_compute::Logits::Last,
             );
+            self.batch.states.push(sequence as u32);
         }
         self.forward()
     }

@@ -55,7 +55,7 @@ fn compute(
         batch_tokens: chunk,
         logit_rows: chunk,
         state_rows: 0,
-        running_states: 0,
+        running_states: 1,
     })?;
     let table: Vec<u32> = (0..blocks).collect();
     let bar = progress::steps(tokens.len() as u64, "logits");
@@ -70,6 +70,7 @@ fn compute(
             block_tokens,
             andante_compute::Logits::None,
         );
+        batch.states.push(0);
         let is_wanted = |row: &u32| {
             wanted
                 .iter()

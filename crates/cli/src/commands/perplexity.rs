@@ -88,7 +88,7 @@ impl<'a> Scorer<'a> {
             batch_tokens: (context / 2).max(SCORED_ROWS as u32),
             logit_rows: SCORED_ROWS as u32,
             state_rows: 0,
-            running_states: 0,
+            running_states: 1,
         })?;
         Ok(Self {
             model,
@@ -126,6 +126,7 @@ impl<'a> Scorer<'a> {
             self.block_tokens,
             andante_compute::Logits::None,
         );
+        self.batch.states.push(0);
         if scored {
             self.batch.logit_rows.extend(0..tokens.len() as u32);
         }
