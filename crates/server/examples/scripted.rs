@@ -1,7 +1,7 @@
 //! A server whose model says what a script tells it to; everything else is real: tokenizer, template, parsers, grammar,
 //! scheduler, KV and HTTP. What clients and agents are tried on, since a model small enough for a test cannot plan.
 //!
-//! `scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json` listens on a free port and says on which. The model file gives the
+//! `scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json [CONTEXT]` listens on a free port and says on which. The model file gives the
 //! vocabulary alone. A script is a list of rules; the first that fits the prompt is followed:
 //!
 //! ```json
@@ -35,9 +35,10 @@ type Error = Box<dyn std::error::Error>;
 )]
 fn main() -> Result<(), Error> {
     let args: Vec<String> = env::args().skip(1).collect();
-    let [model, template, script] = &args[..] else {
-        return Err("usage: scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json".into());
+    let [model, template, script, context @ ..] = &args[..] else {
+        return Err("usage: scripted MODEL.gguf TEMPLATE.jinja SCRIPT.json [CONTEXT]".into());
     };
+    let context = context.first().map_or(Ok(65_536), |text| text.parse())?;
     let file = GgufFile::open(model.as_ref())?;
     let tokenizer = Tokenizer::from_metadata(file.metadata())?;
     let template = ChatTemplate::new(&fs::read_to_string(template)?, &tokenizer)?;
@@ -48,7 +49,6 @@ fn main() -> Result<(), Error> {
         let tokenizer = Arc::clone(&tokenizer);
         move |sequence: &[u32]| script.next(sequence, &tokenizer)
     };
-    let context = 65_536;
     let config = EngineConfig {
         sessions: 4,
         context,

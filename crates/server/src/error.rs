@@ -13,7 +13,7 @@ use andante_engine::{EngineHandle, Failure, RequestError, SubmitError};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-pub(crate) use envelope::Envelope;
+pub(crate) use envelope::{AnthropicError, Envelope, OllamaError, OpenAiError};
 
 /// Everything that ends a request without an answer.
 #[derive(Debug, thiserror::Error)]

@@ -80,7 +80,13 @@ pub(crate) fn is_public(path: &str) -> bool {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     matches!(
         path,
-        "/" | "/health" | "/models" | "/version" | "/api/hello" | "/api/tags" | "/api/version"
+        "/" | "/health"
+            | "/models"
+            | "/version"
+            | "/openapi.json"
+            | "/api/hello"
+            | "/api/tags"
+            | "/api/version"
     )
 }
 

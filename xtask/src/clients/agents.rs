@@ -106,7 +106,7 @@ pub(super) fn enter(root: &Path) -> Result<()> {
 /// Runs them all; fails if any does.
 #[expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
 pub(super) fn run(root: &Path, folder: &Path, model: &Path) -> Result<()> {
-    let server = scripted(root, model, "agents.json")?;
+    let server = scripted(root, model, &["agents.json"])?;
     let address = format!("http://{}", server.address);
     let mut failed = Vec::new();
     for agent in AGENTS {

@@ -10,10 +10,11 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
+use super::openapi::{ChatBody, OpenAiErrors};
 use super::sampling::{self, Delivery};
-use super::wire::{Stamp, finish_reason, finite, lossy};
+use super::wire::{Completion, Stamp, TokenCount, finish_reason, finite, lossy};
 use super::{Encode, Job};
 use crate::Server;
 use crate::answer::{Choice, Totals};
@@ -24,6 +25,17 @@ use crate::sse::Frames;
 
 const CHUNK: &str = "chat.completion.chunk";
 
+/// Answers a conversation.
+#[utoipa::path(
+    post,
+    path = "/chat/completions",
+    tag = "OpenAI",
+    request_body = ChatBody,
+    responses(
+        (status = 200, content((Completion<WholeChoice> = "application/json"), (String = "text/event-stream"))),
+        OpenAiErrors
+    )
+)]
 pub(super) async fn create(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -33,15 +45,23 @@ pub(super) async fn create(
 }
 
 /// `POST /v1/chat/completions/input_tokens`: how many tokens the prompt of such a request has, as llama-server answers it.
+#[utoipa::path(
+    post,
+    path = "/chat/completions/input_tokens",
+    tag = "llama-server",
+    request_body = ChatBody,
+    responses((status = 200, body = TokenCount), OpenAiErrors)
+)]
 pub(super) async fn input_tokens(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<TokenCount>, ApiError> {
     let count = server.prepare_body(&headers, body, |server, body| {
         Ok(server.engine().count_tokens(&request::decode(body)?)?)
     });
-    Ok(Json(json!({ "input_tokens": count.await? })))
+    let input_tokens = count.await?;
+    Ok(Json(TokenCount { input_tokens }))
 }
 
 fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiError> {
@@ -137,30 +157,30 @@ struct FunctionDelta {
     arguments: String,
 }
 
-#[derive(Serialize)]
-struct WholeCall {
+#[derive(Serialize, ToSchema)]
+pub(super) struct WholeCall {
     id: String,
     #[serde(rename = "type")]
     kind: &'static str,
     function: WholeFunction,
 }
 
-#[derive(Serialize)]
-struct WholeFunction {
+#[derive(Serialize, ToSchema)]
+pub(super) struct WholeFunction {
     name: String,
     arguments: String,
 }
 
-#[derive(Serialize)]
-struct WholeChoice {
+#[derive(Serialize, ToSchema)]
+pub(super) struct WholeChoice {
     index: usize,
     message: WholeMessage,
     logprobs: Option<Logprobs>,
     finish_reason: &'static str,
 }
 
-#[derive(Serialize)]
-struct WholeMessage {
+#[derive(Serialize, ToSchema)]
+pub(super) struct WholeMessage {
     role: &'static str,
     content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,24 +188,25 @@ struct WholeMessage {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<WholeCall>,
     refusal: Option<String>,
+    #[schema(value_type = Vec<Object>, max_items = 0)]
     annotations: [(); 0],
 }
 
-#[derive(Serialize)]
-struct Logprobs {
+#[derive(Serialize, ToSchema)]
+pub(super) struct Logprobs {
     content: Vec<LogprobEntry>,
     refusal: Option<String>,
 }
 
-#[derive(Serialize)]
-struct LogprobEntry {
+#[derive(Serialize, ToSchema)]
+pub(super) struct LogprobEntry {
     #[serde(flatten)]
     token: ScoredToken,
     top_logprobs: Vec<ScoredToken>,
 }
 
-#[derive(Serialize)]
-struct ScoredToken {
+#[derive(Serialize, ToSchema)]
+pub(super) struct ScoredToken {
     token: String,
     logprob: f32,
     bytes: Vec<u8>,

@@ -7,9 +7,11 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use utoipa::ToSchema;
 
+use super::openapi::{CompletionBody, OpenAiErrors};
 use super::sampling::{self, Delivery};
-use super::wire::{Stamp, finish_reason, finite, lossy};
+use super::wire::{Completion, Stamp, finish_reason, finite, lossy};
 use super::{Encode, Job};
 use crate::Server;
 use crate::answer::{Choice, Totals};
@@ -21,6 +23,17 @@ use crate::sse::Frames;
 /// The object's name, whole or in chunks.
 const OBJECT: &str = "text_completion";
 
+/// Goes on with a text.
+#[utoipa::path(
+    post,
+    path = "/completions",
+    tag = "OpenAI",
+    request_body = CompletionBody,
+    responses(
+        (status = 200, content((Completion<TextChoice> = "application/json"), (String = "text/event-stream"))),
+        OpenAiErrors
+    )
+)]
 pub(super) async fn create(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -145,8 +158,8 @@ struct ChoiceState {
     offset: usize,
 }
 
-#[derive(Serialize)]
-struct TextChoice {
+#[derive(Serialize, ToSchema)]
+pub(super) struct TextChoice {
     text: String,
     index: usize,
     logprobs: Option<Logprobs>,
@@ -154,10 +167,12 @@ struct TextChoice {
 }
 
 /// The old shape: parallel lists, one element per token.
-#[derive(Serialize, Default)]
-struct Logprobs {
+#[derive(Serialize, Default, ToSchema)]
+#[schema(as = TextLogprobs)]
+pub(super) struct Logprobs {
     tokens: Vec<String>,
     token_logprobs: Vec<f32>,
+    #[schema(value_type = Vec<HashMap<String, f32>>)]
     top_logprobs: Vec<TopLogprobs>,
     text_offset: Vec<usize>,
 }

@@ -8,8 +8,9 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
+use super::openapi::{EmbeddingBody, OpenAiErrors};
 use super::{Encode, Job, completions};
 use crate::Server;
 use crate::answer::{Choice, Totals};
@@ -17,6 +18,14 @@ use crate::error::ApiError;
 use crate::json::Field;
 use crate::sse::Frames;
 
+/// Makes vectors of texts.
+#[utoipa::path(
+    post,
+    path = "/embeddings",
+    tag = "OpenAI",
+    request_body = EmbeddingBody,
+    responses((status = 200, body = Embeddings), OpenAiErrors)
+)]
 pub(super) async fn create(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -71,25 +80,62 @@ impl Encode for Encoder {
     fn whole(&mut self, choices: Vec<Choice>, totals: Totals) -> impl Serialize {
         let data = choices.into_iter().enumerate().map(|(index, choice)| {
             let vector = shorten(choice.embedding, self.dimensions);
-            json!({"object": "embedding", "index": index, "embedding": self.vector(&vector)})
+            Embedding {
+                object: "embedding",
+                index,
+                embedding: self.vector(vector),
+            }
         });
         let tokens = totals.usage.prompt_tokens;
-        json!({
-            "object": "list",
-            "data": data.collect::<Vec<_>>(),
-            "model": self.model,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        })
+        Embeddings {
+            object: "list",
+            data: data.collect(),
+            model: self.model.clone(),
+            usage: EmbeddingUsage {
+                prompt_tokens: tokens,
+                total_tokens: tokens,
+            },
+        }
     }
 }
 
+/// Vectors, in the order of the texts.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Embeddings {
+    object: &'static str,
+    data: Vec<Embedding>,
+    model: String,
+    usage: EmbeddingUsage,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Embedding {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+/// Numbers, or little-endian floats in base64.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum Vector {
+    Floats(Vec<f32>),
+    Base64(String),
+}
+
+#[derive(Serialize, ToSchema)]
+struct EmbeddingUsage {
+    prompt_tokens: u32,
+    total_tokens: u32,
+}
+
 impl Encoder {
-    fn vector(&self, vector: &[f32]) -> Value {
+    fn vector(&self, vector: Vec<f32>) -> Vector {
         if self.base64 {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-            BASE64_STANDARD.encode(bytes).into()
+            Vector::Base64(BASE64_STANDARD.encode(bytes))
         } else {
-            vector.into()
+            Vector::Floats(vector)
         }
     }
 }

@@ -3,24 +3,56 @@
 use andante_engine::Health;
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::openapi::Ending;
 use crate::Server;
 use crate::error::ApiError;
 
 /// 200 while requests are taken, 503 when draining or after the engine failed.
-pub(super) async fn health(State(server): State<Server>) -> Result<Json<Value>, ApiError> {
+#[utoipa::path(
+    get,
+    path = "/health",
+    tag = "Andante",
+    responses((status = 200, body = Working), Ending)
+)]
+pub(super) async fn health(State(server): State<Server>) -> Result<Json<Working>, ApiError> {
     match server.engine().health() {
-        Health::Ready => Ok(Json(json!({ "status": "ok" }))),
+        Health::Ready => Ok(Json(Working { status: "ok" })),
         Health::Draining => Err(ApiError::Draining),
         Health::Stopped | Health::Failed => Err(ApiError::EngineStopped),
     }
 }
 
-pub(super) async fn version() -> Json<Value> {
-    Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
+/// The program's version.
+#[utoipa::path(get, path = "/version", tag = "Andante", responses((status = 200, body = Version)))]
+pub(super) async fn version() -> Json<Version> {
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION"),
+    })
 }
 
+/// That the server works.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Working {
+    status: &'static str,
+}
+
+/// A version of the program, or of the API that it speaks.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Version {
+    pub(super) version: &'static str,
+}
+
+/// That somebody is there.
+#[utoipa::path(get, path = "/", tag = "Andante", responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn hello() -> &'static str {
     "Andante is running\n"
+}
+
+/// The same under the path where Claude Code asks.
+#[utoipa::path(get, path = "/api/hello", tag = "Anthropic", responses((status = 200, body = String, content_type = "text/plain")))]
+pub(super) async fn api_hello() -> &'static str {
+    hello().await
 }

@@ -6,6 +6,13 @@ mod encoder;
 #[cfg(test)]
 mod tests;
 
+use super::openapi::{AnthropicErrors, MessagesBody};
+use super::wire::TokenCount;
+use super::{Job, constraint, sampling};
+use crate::Server;
+use crate::error::ApiError;
+use crate::json::Field;
+use crate::server::REQUEST_ID;
 use andante_engine::Sampling;
 use andante_text::ChatRequest;
 use axum::Json;
@@ -13,15 +20,19 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use serde_json::{Value, json};
-
-use super::{Job, constraint, sampling};
-use crate::Server;
-use crate::error::ApiError;
-use crate::json::Field;
-use crate::server::REQUEST_ID;
 use encoder::MessageEncoder;
 
+/// Answers a conversation, in Anthropic's words.
+#[utoipa::path(
+    post,
+    path = "/messages",
+    tag = "Anthropic",
+    request_body = MessagesBody,
+    responses(
+        (status = 200, content((encoder::WholeMessage = "application/json"), (String = "text/event-stream"))),
+        AnthropicErrors
+    )
+)]
 pub(super) async fn create(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -36,15 +47,23 @@ pub(super) async fn create(
 }
 
 /// Counts without a place in the queue: agents ask for dozens at a time.
+#[utoipa::path(
+    post,
+    path = "/messages/count_tokens",
+    tag = "Anthropic",
+    request_body = MessagesBody,
+    responses((status = 200, body = TokenCount), AnthropicErrors)
+)]
 pub(super) async fn count_tokens(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<TokenCount>, ApiError> {
     let count = server.prepare_body(&headers, body, |server, body| {
         Ok(server.engine().count_tokens(&chat_request(server, body)?)?)
     });
-    Ok(Json(json!({ "input_tokens": count.await? })))
+    let input_tokens = count.await?;
+    Ok(Json(TokenCount { input_tokens }))
 }
 
 fn decode(

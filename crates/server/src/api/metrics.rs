@@ -16,6 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::openapi::Keyed;
 use super::scheduler::limit_name;
 use crate::Server;
 
@@ -26,6 +27,13 @@ type Labels = [(&'static str, String); 1];
 type Seconds = Gauge<f64, AtomicU64>;
 type SecondsCounter = Counter<f64, AtomicU64>;
 
+/// Counters and gauges in the OpenMetrics text format.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "Andante",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text"), Keyed)
+)]
 pub(super) async fn metrics(State(server): State<Server>) -> Response {
     let page = render(&server.engine().status());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], page).into_response()

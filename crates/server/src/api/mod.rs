@@ -12,6 +12,7 @@ mod messages;
 mod metrics;
 mod models;
 mod ollama;
+mod openapi;
 mod responses;
 mod sampling;
 mod scheduler;
@@ -27,9 +28,11 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 pub(crate) use responses::ResponseStore;
 
@@ -40,50 +43,57 @@ use crate::error::{ApiError, Envelope};
 use crate::json::Field;
 use crate::sse::{self, Frames};
 
-/// Every route. OpenAI's also answer without `/v1`, since base addresses are given both ways.
+/// Every route.
 pub(crate) fn routes(server: Server) -> Router {
-    let openai = Router::new()
-        .route("/chat/completions", post(chat::create))
-        .route("/chat/completions/input_tokens", post(chat::input_tokens))
-        .route("/completions", post(completions::create))
-        .route("/embeddings", post(embeddings::create))
-        .route("/messages", post(messages::create))
-        .route("/messages/count_tokens", post(messages::count_tokens))
-        .route("/responses", post(responses::create))
-        .route("/responses/input_tokens", post(responses::input_tokens))
-        .route("/responses/compact", post(responses::compact))
-        .route(
-            "/responses/{id}",
-            get(responses::retrieve).delete(responses::remove),
-        )
-        .route("/responses/{id}/cancel", post(responses::cancel))
-        .route("/responses/{id}/input_items", get(responses::input_items))
-        .route("/models", get(models::list))
-        .route("/models/{*id}", get(models::retrieve))
-        .route("/health", get(health::health));
-    Router::new()
-        .nest("/v1", openai.clone())
-        .merge(openai)
-        // Claude Code and Ollama's clients ask whether anybody is there.
-        .route("/", get(health::hello))
-        .route("/api/hello", get(health::hello))
-        .route("/api/chat", post(ollama::chat))
-        .route("/api/generate", post(ollama::generate))
-        .route("/api/tags", get(ollama::tags))
-        .route("/api/ps", get(ollama::ps))
-        .route("/api/show", post(ollama::show))
-        .route("/api/pull", post(ollama::pull))
-        .route("/api/version", get(ollama::version))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .route("/apply-template", post(tokens::apply_template))
-        .route("/props", get(models::props))
-        .route("/version", get(health::version))
-        .route("/metrics", get(metrics::metrics))
-        .route("/scheduler", get(scheduler::scheduler))
+    documented()
+        .0
         .method_not_allowed_fallback(no_method)
         .fallback(no_route)
         .with_state(server)
+}
+
+/// Every route, and the document that says what each takes and gives: whoever adds one to the router describes it. OpenAI's and
+/// Anthropic's also answer without `/v1`, since base addresses are given both ways.
+fn documented() -> (Router<Server>, OpenApi) {
+    let versioned = OpenApiRouter::new()
+        .routes(routes!(chat::create))
+        .routes(routes!(chat::input_tokens))
+        .routes(routes!(completions::create))
+        .routes(routes!(embeddings::create))
+        .routes(routes!(messages::create))
+        .routes(routes!(messages::count_tokens))
+        .routes(routes!(responses::create))
+        .routes(routes!(responses::input_tokens))
+        .routes(routes!(responses::compact))
+        .routes(routes!(responses::kept::retrieve, responses::kept::remove))
+        .routes(routes!(responses::kept::cancel))
+        .routes(routes!(responses::kept::input_items))
+        .routes(routes!(models::list))
+        .routes(routes!(models::retrieve))
+        .routes(routes!(health::health));
+    let (plain, _) = versioned.clone().split_for_parts();
+    let (router, gathered) = OpenApiRouter::new()
+        .nest("/v1", versioned)
+        // Claude Code and Ollama's clients ask whether anybody is there.
+        .routes(routes!(health::hello))
+        .routes(routes!(health::api_hello))
+        .routes(routes!(ollama::chat))
+        .routes(routes!(ollama::generate))
+        .routes(routes!(ollama::model::tags))
+        .routes(routes!(ollama::model::ps))
+        .routes(routes!(ollama::model::show))
+        .routes(routes!(ollama::model::pull))
+        .routes(routes!(ollama::model::version))
+        .routes(routes!(tokens::tokenize))
+        .routes(routes!(tokens::detokenize))
+        .routes(routes!(tokens::apply_template))
+        .routes(routes!(models::props))
+        .routes(routes!(health::version))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(scheduler::scheduler))
+        .routes(routes!(openapi::openapi))
+        .split_for_parts();
+    (router.merge(plain), openapi::document(gathered))
 }
 
 /// The `{id}` of a path. One that is not text is empty, and nobody's.

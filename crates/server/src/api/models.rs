@@ -5,27 +5,39 @@
 use andante_text::ChatTemplate;
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Id;
+use super::openapi::{Keyed, NoSuch};
 use crate::Server;
 use crate::error::ApiError;
 
-pub(super) async fn list(State(server): State<Server>) -> Json<Value> {
+/// The model, as a list.
+#[utoipa::path(get, path = "/models", tag = "OpenAI", responses((status = 200, body = Models)))]
+pub(super) async fn list(State(server): State<Server>) -> Json<Models> {
     let id = &server.config().model_name;
-    Json(json!({
-        "object": "list",
-        "data": [model(&server)],
-        "first_id": id,
-        "last_id": id,
-        "has_more": false,
-    }))
+    Json(Models {
+        object: "list",
+        data: vec![model(&server)],
+        first_id: id.clone(),
+        last_id: id.clone(),
+        has_more: false,
+    })
 }
 
+/// The model, if it has this name.
+#[utoipa::path(
+    get,
+    path = "/models/{*id}",
+    tag = "OpenAI",
+    params(("id" = String, Path)),
+    responses((status = 200, body = Model), NoSuch)
+)]
 pub(super) async fn retrieve(
     State(server): State<Server>,
     Id(id): Id,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Model>, ApiError> {
     let served = &server.config().model_name;
     if id == *served {
         return Ok(Json(model(&server)));
@@ -36,44 +48,128 @@ pub(super) async fn retrieve(
     })
 }
 
-pub(super) async fn props(State(server): State<Server>) -> Json<Value> {
+/// What clients of llama-server ask about the model.
+#[utoipa::path(get, path = "/props", tag = "llama-server", responses((status = 200, body = Props), Keyed))]
+pub(super) async fn props(State(server): State<Server>) -> Json<Props> {
     let engine = server.engine();
-    Json(json!({
-        "default_generation_settings": { "n_ctx": engine.context() },
-        "total_slots": engine.max_inside(),
-        "model_alias": server.config().model_name,
-        "chat_template": engine.template().map_or("", ChatTemplate::source),
-        "modalities": { "vision": false, "audio": false },
-    }))
+    Json(Props {
+        default_generation_settings: GenerationSettings {
+            n_ctx: engine.context(),
+        },
+        total_slots: engine.max_inside(),
+        model_alias: server.config().model_name.clone(),
+        chat_template: engine
+            .template()
+            .map_or("", ChatTemplate::source)
+            .to_owned(),
+        modalities: Modalities {
+            vision: false,
+            audio: false,
+        },
+    })
 }
 
-fn model(server: &Server) -> Value {
+/// The one model there is.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Models {
+    object: &'static str,
+    data: Vec<Model>,
+    first_id: String,
+    last_id: String,
+    has_more: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    display_name: String,
+    created_at: String,
+    max_model_len: u32,
+    context_length: u32,
+    max_input_tokens: u32,
+    capabilities: Vec<&'static str>,
+    meta: Meta,
+    status: Loaded,
+    architecture: Media,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ModelMeta)]
+struct Meta {
+    n_ctx: u32,
+    n_ctx_train: u32,
+    n_vocab: usize,
+    n_embd: usize,
+    n_params: u64,
+    size: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Loaded {
+    value: &'static str,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Media {
+    input_modalities: Vec<&'static str>,
+    output_modalities: Vec<&'static str>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Props {
+    default_generation_settings: GenerationSettings,
+    total_slots: u32,
+    model_alias: String,
+    chat_template: String,
+    modalities: Modalities,
+}
+
+#[derive(Serialize, ToSchema)]
+struct GenerationSettings {
+    n_ctx: u32,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Modalities {
+    vision: bool,
+    audio: bool,
+}
+
+fn model(server: &Server) -> Model {
     let info = server.engine().info();
     let context = server.engine().context();
     let id = &server.config().model_name;
-    json!({
-        "id": id,
-        "object": "model",
-        "created": server.started_at_s(),
-        "owned_by": "andante",
-        "type": "model",
-        "display_name": info.name.as_ref().unwrap_or(id),
-        "created_at": rfc3339(server.started_at_s()),
-        "max_model_len": context,
-        "context_length": context,
-        "max_input_tokens": context,
-        "capabilities": capabilities(server),
-        "meta": {
-            "n_ctx": context,
-            "n_ctx_train": info.context,
-            "n_vocab": info.vocab,
-            "n_embd": info.hidden,
-            "n_params": info.parameters,
-            "size": info.weight_bytes,
+    Model {
+        id: id.clone(),
+        object: "model",
+        created: server.started_at_s(),
+        owned_by: "andante",
+        kind: "model",
+        display_name: info.name.as_ref().unwrap_or(id).clone(),
+        created_at: rfc3339(server.started_at_s()),
+        max_model_len: context,
+        context_length: context,
+        max_input_tokens: context,
+        capabilities: capabilities(server),
+        meta: Meta {
+            n_ctx: context,
+            n_ctx_train: info.context,
+            n_vocab: info.vocab,
+            n_embd: info.hidden,
+            n_params: info.parameters,
+            size: info.weight_bytes,
         },
-        "status": { "value": "loaded" },
-        "architecture": { "input_modalities": ["text"], "output_modalities": ["text"] },
-    })
+        status: Loaded { value: "loaded" },
+        architecture: Media {
+            input_modalities: vec!["text"],
+            output_modalities: vec!["text"],
+        },
+    }
 }
 
 /// What the model's template knows, in Ollama's words.

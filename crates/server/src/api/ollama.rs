@@ -2,7 +2,7 @@
 //! Source of the format: Ollama's API reference.
 
 mod encoder;
-mod model;
+pub(super) mod model;
 #[cfg(test)]
 mod tests;
 
@@ -14,13 +14,24 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::{Map, Value};
 
+use super::openapi::{OllamaChatBody, OllamaErrors, OllamaGenerateBody};
 use super::{Job, constraint, history, sampling, tools};
 use crate::Server;
 use crate::error::ApiError;
 use crate::json::Field;
 use encoder::{Kind, OllamaEncoder};
-pub(super) use model::{ps, pull, show, tags, version};
 
+/// Answers a conversation, streamed as lines of JSON unless asked otherwise.
+#[utoipa::path(
+    post,
+    path = "/api/chat",
+    tag = "Ollama",
+    request_body = OllamaChatBody,
+    responses(
+        (status = 200, content((encoder::Object = "application/json"), (String = "application/x-ndjson"))),
+        OllamaErrors
+    )
+)]
 pub(super) async fn chat(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -29,6 +40,17 @@ pub(super) async fn chat(
     super::answer(server, &headers, body, decode_chat).await
 }
 
+/// Answers a prompt, streamed as lines of JSON unless asked otherwise.
+#[utoipa::path(
+    post,
+    path = "/api/generate",
+    tag = "Ollama",
+    request_body = OllamaGenerateBody,
+    responses(
+        (status = 200, content((encoder::Object = "application/json"), (String = "application/x-ndjson"))),
+        OllamaErrors
+    )
+)]
 pub(super) async fn generate(
     State(server): State<Server>,
     headers: HeaderMap,

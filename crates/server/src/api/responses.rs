@@ -4,7 +4,8 @@
 mod conversation;
 mod encoder;
 mod items;
-mod kept;
+pub(super) mod kept;
+mod object;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,7 @@ mod tools;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use andante_engine::{FinishReason, Priority, Sampling, Tenant};
+use andante_engine::{FinishReason, Sampling, Tenant};
 use andante_text::{ChatRequest, Message, Role, ToolChoice};
 use axum::Json;
 use axum::body::Body;
@@ -22,6 +23,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use super::openapi::{OpenAiErrors, ResponseBody};
 use super::{Job, constraint, sampling};
 use crate::Server;
 use crate::answer::Choice;
@@ -32,10 +34,21 @@ use crate::server::unix_time_s;
 use conversation::Reader;
 use encoder::ResponseEncoder;
 use items::Items;
-pub(super) use kept::{cancel, input_items, remove, retrieve};
+use object::{Compaction, InputTokens, ResponseObject, ResponseUsage};
 pub(crate) use store::ResponseStore;
 use tools::Tools;
 
+/// Answers a conversation as a list of items, which is kept for the next one to go on from.
+#[utoipa::path(
+    post,
+    path = "/responses",
+    tag = "OpenAI",
+    request_body = ResponseBody,
+    responses(
+        (status = 200, content((ResponseObject = "application/json"), (String = "text/event-stream"))),
+        OpenAiErrors
+    )
+)]
 pub(super) async fn create(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -48,20 +61,28 @@ pub(super) async fn create(
     .await
 }
 
+/// What a request's prompt would take.
+#[utoipa::path(
+    post,
+    path = "/responses/input_tokens",
+    tag = "OpenAI",
+    request_body = ResponseBody,
+    responses((status = 200, body = InputTokens), OpenAiErrors)
+)]
 pub(super) async fn input_tokens(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<InputTokens>, ApiError> {
     let owner = kept::owner(&server, &headers);
     let count = server.prepare_body(&headers, body, move |server, body| {
         let input = Input::decode(server, body, &owner)?;
         Ok(server.engine().count_tokens(&input.chat)?)
     });
-    let count = count.await?;
-    Ok(Json(
-        json!({ "object": "response.input_tokens", "input_tokens": count }),
-    ))
+    Ok(Json(InputTokens {
+        object: "response.input_tokens",
+        input_tokens: count.await?,
+    }))
 }
 
 /// What the model is asked for in place of the conversation.
@@ -69,11 +90,18 @@ pub(super) const SUMMARISE: &str = "Summarise the conversation so far for somebo
     the goal, decisions and facts that matter, what was done, what is left to do. Write only the summary.";
 
 /// `POST /v1/responses/compact`: the conversation as one item, sealed, that takes its place in the next request.
+#[utoipa::path(
+    post,
+    path = "/responses/compact",
+    tag = "OpenAI",
+    request_body = ResponseBody,
+    responses((status = 200, body = Compaction), OpenAiErrors)
+)]
 pub(super) async fn compact(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Compaction>, ApiError> {
     let owner = kept::owner(&server, &headers);
     let job = move |server: &Server, body: &Field<'_>| {
         body.get("model").required()?;
@@ -109,13 +137,13 @@ pub(super) async fn compact(
         "type": "compaction",
         "encrypted_content": server.engine().seal_reasoning(&summary),
     });
-    Ok(Json(json!({
-        "id": server.unique_id("resp_"),
-        "object": "response.compaction",
-        "created_at": unix_time_s(),
-        "output": [item],
-        "usage": encoder::wire_usage(totals.usage),
-    })))
+    Ok(Json(Compaction {
+        id: server.unique_id("resp_"),
+        object: "response.compaction",
+        created_at: unix_time_s(),
+        output: vec![item],
+        usage: ResponseUsage::from(totals.usage),
+    }))
 }
 
 fn decode(
@@ -126,7 +154,8 @@ fn decode(
     let model = body.get("model").required()?;
     let input = Input::decode(server, body, &owner)?;
     let sampling = sampling(body)?;
-    let response = beginning(server, model, body, &sampling);
+    let response = ResponseObject::beginning(server, model, body, &sampling)?;
+    let response = serde_json::to_value(response).expect("a response is plain data");
     let request = server.engine().prepare_chat(&input.chat, sampling)?;
     let items = Items {
         tools: input.tools,
@@ -348,70 +377,4 @@ fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
         effort.map(|effort| effort != "none"),
         effort,
     ))
-}
-
-/// The response before anything of it is there: the request's fields, or their defaults, among its own.
-fn beginning(server: &Server, model: &str, body: &Field<'_>, sampling: &Sampling) -> Value {
-    let echo = |key: &str, default: Value| body.get(key).value().cloned().unwrap_or(default);
-    let reasoning = body.get("reasoning");
-    let of_reasoning = |key: &str| reasoning.get(key).value().cloned();
-    let mut text = json!({ "format": { "type": "text" } });
-    if let (Some(text), Some(Value::Object(given))) =
-        (text.as_object_mut(), body.get("text").value())
-    {
-        text.extend(given.clone());
-    }
-    json!({
-        "id": server.unique_id("resp_"),
-        "object": "response",
-        "created_at": unix_time_s(),
-        "completed_at": null,
-        "status": "in_progress",
-        "background": false,
-        "error": null,
-        "incomplete_details": null,
-        "instructions": echo("instructions", Value::Null),
-        "max_output_tokens": echo("max_output_tokens", Value::Null),
-        "max_tool_calls": echo("max_tool_calls", Value::Null),
-        "model": model,
-        "output": [],
-        "parallel_tool_calls": echo("parallel_tool_calls", true.into()),
-        "previous_response_id": echo("previous_response_id", Value::Null),
-        "prompt_cache_key": echo("prompt_cache_key", Value::Null),
-        "reasoning": { "effort": of_reasoning("effort"), "summary": of_reasoning("summary") },
-        "safety_identifier": echo("safety_identifier", Value::Null),
-        "service_tier": match server.account().priority {
-            Priority::Low => "flex",
-            Priority::Normal => "default",
-            Priority::High => "priority",
-        },
-        "store": echo("store", true.into()),
-        "temperature": sampling.temperature,
-        "text": text,
-        "tool_choice": echo("tool_choice", "auto".into()),
-        "tools": echo_tools(echo("tools", json!([]))),
-        "top_logprobs": 0,
-        "top_p": sampling.top_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "truncation": "disabled",
-        "usage": null,
-        "user": echo("user", Value::Null),
-        "metadata": echo("metadata", json!({})),
-    })
-}
-
-/// Tools as they were sent; a function has all its fields, since clients read them without asking.
-fn echo_tools(mut tools: Value) -> Value {
-    for tool in tools.as_array_mut().into_iter().flatten() {
-        if let Some(tool) = tool
-            .as_object_mut()
-            .filter(|tool| tool.get("type") == Some(&json!("function")))
-        {
-            for key in ["description", "parameters", "strict"] {
-                tool.entry(key).or_insert(Value::Null);
-            }
-        }
-    }
-    tools
 }

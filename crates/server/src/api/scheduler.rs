@@ -9,8 +9,11 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 
+use super::openapi::Keyed;
 use crate::Server;
 
+/// How the scheduler decides and what it has done. The form follows the scheduler, not a promise.
+#[utoipa::path(get, path = "/scheduler", tag = "Andante", responses((status = 200, body = Object), Keyed))]
 pub(super) async fn scheduler(State(server): State<Server>) -> Json<Value> {
     let engine = server.engine();
     let mut page = describe(&engine.status());

@@ -2,6 +2,7 @@
 
 use andante_engine::{FinishReason, Usage};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::Server;
 use crate::server::unix_time_s;
@@ -39,8 +40,14 @@ impl Stamp {
     }
 }
 
+/// What a request's prompt would take.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TokenCount {
+    pub(super) input_tokens: usize,
+}
+
 /// A whole answer, or a chunk of one.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Completion<'a, C> {
     id: &'a str,
     object: &'static str,
@@ -51,8 +58,8 @@ pub(super) struct Completion<'a, C> {
     usage: Option<WireUsage>,
 }
 
-#[derive(Serialize)]
-struct WireUsage {
+#[derive(Serialize, ToSchema)]
+pub(super) struct WireUsage {
     prompt_tokens: u32,
     completion_tokens: u32,
     total_tokens: u32,
@@ -60,13 +67,13 @@ struct WireUsage {
     completion_tokens_details: CompletionTokensDetails,
 }
 
-#[derive(Serialize)]
-struct PromptTokensDetails {
+#[derive(Serialize, ToSchema)]
+pub(super) struct PromptTokensDetails {
     cached_tokens: u32,
 }
 
-#[derive(Serialize)]
-struct CompletionTokensDetails {
+#[derive(Serialize, ToSchema)]
+pub(super) struct CompletionTokensDetails {
     reasoning_tokens: u32,
 }
 

@@ -4,7 +4,9 @@
 
 use andante_engine::{RequestError, SubmitError};
 use axum::http::{HeaderMap, StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::ApiError;
 
@@ -45,30 +47,78 @@ impl Envelope {
 
     /// The body of a refusal, and the event that ends a stream which failed.
     pub(crate) fn body(self, error: &ApiError, request_id: &str) -> Value {
-        match self {
-            Self::OpenAi => json!({ "error": openai(error) }),
-            Self::Anthropic => json!({
-                "type": "error",
-                "error": { "type": anthropic_type(error.status()), "message": anthropic_message(error) },
-                "request_id": request_id,
+        let body = match self {
+            Self::OpenAi => serde_json::to_value(OpenAiError {
+                error: openai(error),
             }),
-            Self::Ollama => json!({ "error": error.to_string() }),
-        }
+            Self::Anthropic => serde_json::to_value(AnthropicError {
+                kind: "error",
+                error: AnthropicErrorBody {
+                    kind: anthropic_type(error.status()),
+                    message: anthropic_message(error),
+                },
+                request_id: request_id.to_owned(),
+            }),
+            Self::Ollama => serde_json::to_value(OllamaError {
+                error: error.to_string(),
+            }),
+        };
+        body.expect("an error is plain data")
     }
 }
 
-fn openai(error: &ApiError) -> Value {
-    let mut body = json!({
-        "message": error.to_string(),
-        "type": error.kind(),
-        "param": error.param(),
-        "code": error.code(),
-    });
-    if let Some((prompt_tokens, context)) = error.too_long() {
-        body["n_prompt_tokens"] = prompt_tokens.into();
-        body["n_ctx"] = context.into();
+/// A refusal in OpenAI's form.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OpenAiError {
+    error: OpenAiErrorBody,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OpenAiErrorBody {
+    message: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The field that is wrong.
+    param: Option<String>,
+    code: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_prompt_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_ctx: Option<u32>,
+}
+
+/// A refusal in Anthropic's form.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicError {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    error: AnthropicErrorBody,
+    request_id: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicErrorBody {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    message: String,
+}
+
+/// A refusal in Ollama's form.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OllamaError {
+    error: String,
+}
+
+fn openai(error: &ApiError) -> OpenAiErrorBody {
+    let too_long = error.too_long();
+    OpenAiErrorBody {
+        message: error.to_string(),
+        kind: error.kind(),
+        param: error.param().map(str::to_owned),
+        code: error.code(),
+        n_prompt_tokens: too_long.map(|(prompt_tokens, _)| prompt_tokens),
+        n_ctx: too_long.map(|(_, context)| context),
     }
-    body
 }
 
 /// The words by which clients of the Messages API tell errors apart.

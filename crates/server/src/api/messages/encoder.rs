@@ -3,6 +3,7 @@
 use andante_engine::{Delta, EngineHandle, FinishReason, Usage};
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::conversation::shown_id;
 use crate::Server;
@@ -44,29 +45,34 @@ impl MessageEncoder {
         }
     }
 
-    fn message(&self, content: &[Value], usage: Usage) -> Value {
-        json!({
-            "id": self.id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.model,
-            "content": content,
-            "stop_reason": null,
-            "stop_sequence": null,
-            "stop_details": null,
-            "container": null,
-            "usage": {
-                "input_tokens": uncached(usage),
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": usage.cached_tokens,
-                "cache_creation": { "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0 },
-                "output_tokens": usage.completion_tokens,
-                "output_tokens_details": { "thinking_tokens": usage.reasoning_tokens },
-                "server_tool_use": null,
-                "service_tier": "standard",
-                "inference_geo": null,
+    fn message(&self, content: Vec<ContentBlock>, usage: Usage) -> WholeMessage {
+        WholeMessage {
+            id: self.id.clone(),
+            kind: "message",
+            role: "assistant",
+            model: self.model.clone(),
+            content,
+            stop_reason: None,
+            stop_sequence: None,
+            stop_details: None,
+            container: None,
+            usage: MessageUsage {
+                input_tokens: uncached(usage),
+                cache_creation_input_tokens: 0,
+                cache_read_input_tokens: usage.cached_tokens,
+                cache_creation: CacheCreation {
+                    ephemeral_5m_input_tokens: 0,
+                    ephemeral_1h_input_tokens: 0,
+                },
+                output_tokens: usage.completion_tokens,
+                output_tokens_details: OutputDetails {
+                    thinking_tokens: usage.reasoning_tokens,
+                },
+                server_tool_use: None,
+                service_tier: "standard",
+                inference_geo: None,
             },
-        })
+        }
     }
 
     /// `stop_reason` and `stop_sequence`. A limit that was reached wins over calls, the last of which it may have cut.
@@ -79,32 +85,118 @@ impl MessageEncoder {
         }
     }
 
-    fn whole_block(&self, block: &Block) -> Value {
+    fn whole_block(&self, block: &Block) -> ContentBlock {
         match block {
-            Block::Text(text) => json!({ "type": "text", "text": text, "citations": null }),
-            Block::Reasoning(text) => json!({
-                "type": "thinking",
-                "thinking": if self.show_thinking { text } else { "" },
-                "signature": self.engine.seal_reasoning(text),
-            }),
+            Block::Text(text) => ContentBlock::text(text.clone()),
+            Block::Reasoning(text) => ContentBlock::Thinking {
+                thinking: if self.show_thinking {
+                    text.clone()
+                } else {
+                    String::new()
+                },
+                signature: self.engine.seal_reasoning(text),
+            },
             Block::Call {
                 id,
                 name,
                 arguments,
-            } => json!({
-                "type": "tool_use",
-                "id": shown_id(id),
-                "name": name,
-                "input": tools::object(arguments),
-                "caller": { "type": "direct" },
-            }),
+            } => ContentBlock::call(id, name, tools::object(arguments)),
+        }
+    }
+}
+
+/// An answer.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Message)]
+pub(in crate::api) struct WholeMessage {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    role: &'static str,
+    model: String,
+    content: Vec<ContentBlock>,
+    stop_reason: Option<&'static str>,
+    stop_sequence: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    stop_details: Option<()>,
+    #[schema(value_type = Option<Object>)]
+    container: Option<()>,
+    usage: MessageUsage,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ContentBlock {
+    Text {
+        text: String,
+        #[schema(value_type = Option<Object>)]
+        citations: Option<()>,
+    },
+    Thinking {
+        thinking: String,
+        signature: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[schema(value_type = Object)]
+        input: Value,
+        caller: ToolCaller,
+    },
+}
+
+#[derive(Serialize, ToSchema)]
+struct ToolCaller {
+    #[serde(rename = "type")]
+    kind: &'static str,
+}
+
+#[derive(Serialize, ToSchema)]
+struct MessageUsage {
+    input_tokens: u32,
+    cache_creation_input_tokens: u32,
+    cache_read_input_tokens: u32,
+    cache_creation: CacheCreation,
+    output_tokens: u32,
+    output_tokens_details: OutputDetails,
+    #[schema(value_type = Option<Object>)]
+    server_tool_use: Option<()>,
+    service_tier: &'static str,
+    inference_geo: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CacheCreation {
+    ephemeral_5m_input_tokens: u32,
+    ephemeral_1h_input_tokens: u32,
+}
+
+#[derive(Serialize, ToSchema)]
+struct OutputDetails {
+    thinking_tokens: u32,
+}
+
+impl ContentBlock {
+    fn text(text: String) -> Self {
+        Self::Text {
+            text,
+            citations: None,
+        }
+    }
+
+    fn call(id: &str, name: &str, input: Value) -> Self {
+        Self::ToolUse {
+            id: shown_id(id),
+            name: name.to_owned(),
+            input,
+            caller: ToolCaller { kind: "direct" },
         }
     }
 }
 
 impl Encode for MessageEncoder {
     fn started(&mut self, _choice: usize, prompt: Usage, frames: &mut Frames) {
-        let message = self.message(&[], prompt);
+        let message = self.message(Vec::new(), prompt);
         push(
             frames,
             &json!({ "type": "message_start", "message": message }),
@@ -180,11 +272,12 @@ impl Encode for MessageEncoder {
             self.reason = choice.reason;
             content.extend(blocks.iter().map(|block| self.whole_block(block)));
         }
-        let mut message = self.message(&content, totals.usage);
         let (stop_reason, stop_sequence) = self.stop();
-        message["stop_reason"] = stop_reason.into();
-        message["stop_sequence"] = stop_sequence.into();
-        message
+        WholeMessage {
+            stop_reason: Some(stop_reason),
+            stop_sequence: stop_sequence.map(str::to_owned),
+            ..self.message(content, totals.usage)
+        }
     }
 }
 
@@ -205,17 +298,12 @@ fn events(
     match step {
         Step::Opened(block) => {
             let block = match block {
-                Block::Text(_) => json!({ "type": "text", "text": "", "citations": null }),
-                Block::Reasoning(_) => {
-                    json!({ "type": "thinking", "thinking": "", "signature": "" })
-                }
-                Block::Call { id, name, .. } => json!({
-                    "type": "tool_use",
-                    "id": shown_id(id),
-                    "name": name,
-                    "input": {},
-                    "caller": { "type": "direct" },
-                }),
+                Block::Text(_) => ContentBlock::text(String::new()),
+                Block::Reasoning(_) => ContentBlock::Thinking {
+                    thinking: String::new(),
+                    signature: String::new(),
+                },
+                Block::Call { id, name, .. } => ContentBlock::call(id, name, json!({})),
             };
             push(
                 frames,

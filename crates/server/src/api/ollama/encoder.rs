@@ -4,6 +4,7 @@ use andante_engine::{Delta, FinishReason, Usage};
 use andante_text::Part;
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::answer::{Choice, Totals};
 use crate::api::blocks::{self, Block, Blocks, Step};
@@ -29,6 +30,49 @@ pub(in crate::api) struct OllamaEncoder {
     calls: usize,
 }
 
+/// An answer, or a piece of one.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = OllamaAnswer)]
+pub(in crate::api) struct Object {
+    model: String,
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<Message>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
+    done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_reason: Option<&'static str>,
+    #[serde(flatten)]
+    counts: Option<Counts>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaAnswerMessage)]
+struct Message {
+    role: &'static str,
+    content: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    tool_calls: Option<Vec<Value>>,
+}
+
+/// Tokens, and nanoseconds.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaCounts)]
+struct Counts {
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: u32,
+    prompt_eval_duration: u64,
+    eval_count: u32,
+    eval_duration: u64,
+}
+
 /// What one object tells.
 #[derive(Default)]
 struct Said {
@@ -49,52 +93,51 @@ impl OllamaEncoder {
         }
     }
 
-    fn object(&self, said: Said) -> Value {
-        let mut object = json!({
-            "model": self.model,
-            "created_at": jiff::Timestamp::now().to_string(),
-        });
+    fn object(&self, said: Said) -> Object {
+        let thinking = Some(said.thinking).filter(|text| !text.is_empty());
+        let calls = Some(said.calls).filter(|calls| !calls.is_empty());
+        let mut object = Object {
+            model: self.model.clone(),
+            created_at: jiff::Timestamp::now().to_string(),
+            ..Object::default()
+        };
         match self.kind {
             Kind::Chat => {
-                let mut message = json!({ "role": "assistant", "content": said.text });
-                if !said.thinking.is_empty() {
-                    message["thinking"] = said.thinking.into();
-                }
-                if !said.calls.is_empty() {
-                    message["tool_calls"] = said.calls.into();
-                }
-                object["message"] = message;
+                object.message = Some(Message {
+                    role: "assistant",
+                    content: said.text,
+                    thinking,
+                    tool_calls: calls,
+                });
             }
             Kind::Generate => {
-                object["response"] = said.text.into();
-                if !said.thinking.is_empty() {
-                    object["thinking"] = said.thinking.into();
-                }
+                object.response = Some(said.text);
+                object.thinking = thinking;
             }
         }
-        object["done"] = false.into();
         object
     }
 
-    fn last(&self, said: Said, totals: Totals) -> Value {
-        let mut object = self.object(said);
+    fn last(&self, said: Said, totals: Totals) -> Object {
         let ns = |us: u64| us.saturating_mul(1000);
         let (usage, timings) = (totals.usage, totals.timings);
-        object["done"] = true.into();
-        object["done_reason"] = match self.reason {
+        let mut object = self.object(said);
+        object.done = true;
+        object.done_reason = Some(match self.reason {
             _ if self.is_load => "load",
             FinishReason::Stop { .. } => "stop",
             FinishReason::Length => "length",
-        }
-        .into();
+        });
         if !self.is_load {
             let total_us = timings.queued_us + timings.prefill_us + timings.decode_us;
-            object["total_duration"] = ns(total_us).into();
-            object["load_duration"] = 0.into();
-            object["prompt_eval_count"] = usage.prompt_tokens.into();
-            object["prompt_eval_duration"] = ns(timings.prefill_us).into();
-            object["eval_count"] = usage.completion_tokens.into();
-            object["eval_duration"] = ns(timings.decode_us).into();
+            object.counts = Some(Counts {
+                total_duration: ns(total_us),
+                load_duration: 0,
+                prompt_eval_count: usage.prompt_tokens,
+                prompt_eval_duration: ns(timings.prefill_us),
+                eval_count: usage.completion_tokens,
+                eval_duration: ns(timings.decode_us),
+            });
         }
         object
     }

@@ -4,41 +4,62 @@ use andante_text::ChatTemplate;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::Server;
+use crate::api::health::Version;
 use crate::api::models::{capabilities, rfc3339};
+use crate::api::openapi::{KeyedOllama, OllamaErrors, OllamaModelBody};
 use crate::error::ApiError;
 use crate::sse::JSON_LINES;
 
 /// The version of Ollama's API that is spoken here: clients that need its `/v1/responses` ask for 0.13.4 at least.
 const VERSION: &str = "0.13.4";
 
-pub(in crate::api) async fn version() -> Json<Value> {
-    Json(json!({ "version": VERSION }))
+/// The version of Ollama's API.
+#[utoipa::path(get, path = "/api/version", tag = "Ollama", responses((status = 200, body = Version)))]
+pub(in crate::api) async fn version() -> Json<Version> {
+    Json(Version { version: VERSION })
 }
 
-pub(in crate::api) async fn tags(State(server): State<Server>) -> Json<Value> {
+/// The models that can be had.
+#[utoipa::path(get, path = "/api/tags", tag = "Ollama", responses((status = 200, body = Listed)))]
+pub(in crate::api) async fn tags(State(server): State<Server>) -> Json<Listed> {
     let mut model = entry(&server);
-    model["modified_at"] = rfc3339(server.started_at_s()).into();
-    Json(json!({ "models": [model] }))
+    model.modified_at = Some(rfc3339(server.started_at_s()));
+    Json(Listed {
+        models: vec![model],
+    })
 }
 
 /// The models in memory.
-pub(in crate::api) async fn ps(State(server): State<Server>) -> Json<Value> {
+#[utoipa::path(get, path = "/api/ps", tag = "Ollama", responses((status = 200, body = Listed), KeyedOllama))]
+pub(in crate::api) async fn ps(State(server): State<Server>) -> Json<Listed> {
     let mut model = entry(&server);
-    model["size_vram"] = 0.into();
-    model["context_length"] = server.engine().context().into();
-    Json(json!({ "models": [model] }))
+    model.size_vram = Some(0);
+    model.context_length = Some(server.engine().context());
+    Json(Listed {
+        models: vec![model],
+    })
 }
 
+/// What the model is.
+#[utoipa::path(
+    post,
+    path = "/api/show",
+    tag = "Ollama",
+    request_body = OllamaModelBody,
+    responses((status = 200, body = Shown), OllamaErrors)
+)]
 pub(in crate::api) async fn show(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Shown>, ApiError> {
     asked(&server, &headers, body).await?;
     let info = server.engine().info();
     let architecture = &info.architecture;
@@ -54,18 +75,29 @@ pub(in crate::api) async fn show(
     ] {
         model_info.insert(format!("{architecture}.{key}"), value.into());
     }
-    Ok(Json(json!({
-        "modelfile": "",
-        "parameters": "",
-        "template": server.engine().template().map_or("", ChatTemplate::source),
-        "modified_at": rfc3339(server.started_at_s()),
-        "details": details(&server),
-        "model_info": model_info,
-        "capabilities": capabilities(&server),
-    })))
+    let template = server.engine().template();
+    Ok(Json(Shown {
+        modelfile: "",
+        parameters: "",
+        template: template.map_or("", ChatTemplate::source).to_owned(),
+        modified_at: rfc3339(server.started_at_s()),
+        details: details(&server),
+        model_info,
+        capabilities: capabilities(&server),
+    }))
 }
 
 /// The model that is served is there; others cannot be had.
+#[utoipa::path(
+    post,
+    path = "/api/pull",
+    tag = "Ollama",
+    request_body = OllamaModelBody,
+    responses(
+        (status = 200, content((Pulled = "application/json"), (String = "application/x-ndjson"))),
+        OllamaErrors
+    )
+)]
 pub(in crate::api) async fn pull(
     State(server): State<Server>,
     headers: HeaderMap,
@@ -79,12 +111,67 @@ pub(in crate::api) async fn pull(
             served: served.clone(),
         });
     }
-    let kind = if stream {
-        JSON_LINES
-    } else {
-        "application/json"
-    };
-    Ok(([(header::CONTENT_TYPE, kind)], "{\"status\":\"success\"}\n").into_response())
+    let mut response = Json(Pulled { status: "success" }).into_response();
+    if stream {
+        let lines = HeaderValue::from_static(JSON_LINES);
+        response.headers_mut().insert(header::CONTENT_TYPE, lines);
+    }
+    Ok(response)
+}
+
+/// The one model there is.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaModels)]
+pub(in crate::api) struct Listed {
+    models: Vec<Entry>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaModel)]
+struct Entry {
+    name: String,
+    model: String,
+    size: u64,
+    digest: &'static str,
+    details: Details,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_vram: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<u32>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaDetails)]
+struct Details {
+    parent_model: &'static str,
+    format: &'static str,
+    family: String,
+    families: Vec<String>,
+    parameter_size: String,
+    quantization_level: &'static str,
+}
+
+/// What the model is.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaShown)]
+pub(in crate::api) struct Shown {
+    modelfile: &'static str,
+    parameters: &'static str,
+    template: String,
+    modified_at: String,
+    details: Details,
+    #[schema(value_type = Object)]
+    model_info: Map<String, Value>,
+    capabilities: Vec<&'static str>,
+}
+
+/// That the model is there.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OllamaPulled)]
+pub(in crate::api) struct Pulled {
+    status: &'static str,
 }
 
 /// The model that a request names, and whether the answer is to be streamed.
@@ -102,27 +189,30 @@ async fn asked(
     asked.await
 }
 
-fn entry(server: &Server) -> Value {
+fn entry(server: &Server) -> Entry {
     let name = &server.config().model_name;
-    json!({
-        "name": name,
-        "model": name,
-        "size": server.engine().info().weight_bytes,
-        "digest": "",
-        "details": details(server),
-    })
+    Entry {
+        name: name.clone(),
+        model: name.clone(),
+        size: server.engine().info().weight_bytes,
+        digest: "",
+        details: details(server),
+        modified_at: None,
+        size_vram: None,
+        context_length: None,
+    }
 }
 
-fn details(server: &Server) -> Value {
+fn details(server: &Server) -> Details {
     let info = server.engine().info();
-    json!({
-        "parent_model": "",
-        "format": "gguf",
-        "family": info.architecture,
-        "families": [info.architecture],
-        "parameter_size": parameter_size(info.parameters),
-        "quantization_level": "",
-    })
+    Details {
+        parent_model: "",
+        format: "gguf",
+        family: info.architecture.clone(),
+        families: vec![info.architecture.clone()],
+        parameter_size: parameter_size(info.parameters),
+        quantization_level: "",
+    }
 }
 
 /// A number of weights as people say it: `134.5M`, `7.2B`.

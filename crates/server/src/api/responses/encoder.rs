@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::items::{Item, Items};
+use super::object::ResponseUsage;
 use super::store::Stored;
 use crate::Server;
 use crate::answer::{Choice, Totals};
@@ -213,12 +214,6 @@ impl Encode for ResponseEncoder {
     }
 }
 
-pub(super) fn wire_usage(usage: Usage) -> Value {
-    json!({
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": { "cached_tokens": usage.cached_tokens },
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": { "reasoning_tokens": usage.reasoning_tokens },
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    })
+fn wire_usage(usage: Usage) -> Value {
+    serde_json::to_value(ResponseUsage::from(usage)).expect("numbers are plain data")
 }

@@ -6,11 +6,13 @@ use andante_engine::Tenant;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::object::{Deleted, ItemPage, ResponseObject};
 use super::store::Stored;
 use crate::Server;
 use crate::api::Id;
+use crate::api::openapi::NoSuch;
 use crate::caller::Caller;
 use crate::error::ApiError;
 
@@ -36,6 +38,14 @@ fn missing(id: &str) -> ApiError {
     }
 }
 
+/// A response as it was answered.
+#[utoipa::path(
+    get,
+    path = "/responses/{id}",
+    tag = "OpenAI",
+    params(("id" = String, Path)),
+    responses((status = 200, body = ResponseObject), NoSuch)
+)]
 pub(in crate::api) async fn retrieve(
     State(server): State<Server>,
     Id(id): Id,
@@ -44,19 +54,36 @@ pub(in crate::api) async fn retrieve(
     Ok(Json(find(&server, &id, &headers)?.response.clone()))
 }
 
+/// Forgets a response.
+#[utoipa::path(
+    delete,
+    path = "/responses/{id}",
+    tag = "OpenAI",
+    params(("id" = String, Path)),
+    responses((status = 200, body = Deleted), NoSuch)
+)]
 pub(in crate::api) async fn remove(
     State(server): State<Server>,
     Id(id): Id,
     headers: HeaderMap,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Deleted>, ApiError> {
     let removed = server.responses().remove(&id, &owner(&server, &headers));
     removed.ok_or_else(|| missing(&id))?;
-    Ok(Json(
-        json!({ "id": id, "object": "response", "deleted": true }),
-    ))
+    Ok(Json(Deleted {
+        id,
+        object: "response",
+        deleted: true,
+    }))
 }
 
 /// Only answers in the background can be cancelled by their id, and there are none: a client that goes cancels its answer.
+#[utoipa::path(
+    post,
+    path = "/responses/{id}/cancel",
+    tag = "OpenAI",
+    params(("id" = String, Path)),
+    responses(NoSuch)
+)]
 pub(in crate::api) async fn cancel(
     State(server): State<Server>,
     Id(id): Id,
@@ -107,12 +134,24 @@ impl<'a> Page<'a> {
 }
 
 /// The items that a response was made from, the last first unless asked otherwise.
+#[utoipa::path(
+    get,
+    path = "/responses/{id}/input_items",
+    tag = "OpenAI",
+    params(
+        ("id" = String, Path),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100),
+        ("order" = Option<String>, Query, pattern = "^(asc|desc)$"),
+        ("after" = Option<String>, Query)
+    ),
+    responses((status = 200, body = ItemPage), NoSuch)
+)]
 pub(in crate::api) async fn input_items(
     State(server): State<Server>,
     Id(id): Id,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ItemPage>, ApiError> {
     let page = Page::of(uri.query().unwrap_or_default())?;
     let stored = find(&server, &id, &headers)?;
     let mut items: Vec<&Value> = stored.input.iter().map(Arc::as_ref).collect();
@@ -126,12 +165,12 @@ pub(in crate::api) async fn input_items(
     let limit = page.limit.unwrap_or(PAGE);
     let has_more = items.len() > limit;
     items.truncate(limit);
-    let id = |item: Option<&&Value>| item.map(|item| item["id"].clone());
-    Ok(Json(json!({
-        "object": "list",
-        "data": items,
-        "first_id": id(items.first()),
-        "last_id": id(items.last()),
-        "has_more": has_more,
-    })))
+    let id = |item: Option<&&Value>| item.and_then(|item| item["id"].as_str().map(str::to_owned));
+    Ok(Json(ItemPage {
+        object: "list",
+        first_id: id(items.first()),
+        last_id: id(items.last()),
+        data: items.into_iter().cloned().collect(),
+        has_more,
+    }))
 }
