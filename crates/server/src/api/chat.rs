@@ -12,7 +12,7 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::openapi::{ChatBody, OpenAiErrors};
+use super::openapi::{ChatBody, OpenAiErrors, StreamEvent};
 use super::sampling::{self, Delivery};
 use super::wire::{Completion, Stamp, TokenCount, finish_reason, finite, lossy};
 use super::{Encode, Job};
@@ -32,7 +32,7 @@ const CHUNK: &str = "chat.completion.chunk";
     tag = "OpenAI",
     request_body = ChatBody,
     responses(
-        (status = 200, content((Completion<WholeChoice> = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((Completion<WholeChoice> = "application/json"), (StreamEvent = "text/event-stream"))),
         OpenAiErrors
     )
 )]

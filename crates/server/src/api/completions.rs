@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::openapi::{CompletionBody, OpenAiErrors};
+use super::openapi::{CompletionBody, OpenAiErrors, StreamEvent};
 use super::sampling::{self, Delivery};
 use super::wire::{Completion, Stamp, finish_reason, finite, lossy};
 use super::{Encode, Job};
@@ -30,7 +30,7 @@ const OBJECT: &str = "text_completion";
     tag = "OpenAI",
     request_body = CompletionBody,
     responses(
-        (status = 200, content((Completion<TextChoice> = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((Completion<TextChoice> = "application/json"), (StreamEvent = "text/event-stream"))),
         OpenAiErrors
     )
 )]

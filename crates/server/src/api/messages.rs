@@ -6,7 +6,7 @@ mod encoder;
 #[cfg(test)]
 mod tests;
 
-use super::openapi::{AnthropicErrors, MessagesBody};
+use super::openapi::{AnthropicErrors, MessagesBody, StreamEvent};
 use super::wire::TokenCount;
 use super::{Job, constraint, sampling};
 use crate::Server;
@@ -29,7 +29,7 @@ use encoder::MessageEncoder;
     tag = "Anthropic",
     request_body = MessagesBody,
     responses(
-        (status = 200, content((encoder::WholeMessage = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((encoder::WholeMessage = "application/json"), (StreamEvent = "text/event-stream"))),
         AnthropicErrors
     )
 )]

@@ -118,6 +118,15 @@ fn refusal(why: &str, error: &str) -> RefOr<Response> {
         .into()
 }
 
+/// An event of a stream, as readers of server-sent events see it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "events are written as text")]
+pub(crate) struct StreamEvent {
+    event: Option<String>,
+    /// A JSON object, or `[DONE]`.
+    data: String,
+}
+
 /// A message of a conversation.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read field by field")]

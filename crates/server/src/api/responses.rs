@@ -23,7 +23,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::openapi::{OpenAiErrors, ResponseBody};
+use super::openapi::{OpenAiErrors, ResponseBody, StreamEvent};
 use super::{Job, constraint, sampling};
 use crate::Server;
 use crate::answer::Choice;
@@ -45,7 +45,7 @@ use tools::Tools;
     tag = "OpenAI",
     request_body = ResponseBody,
     responses(
-        (status = 200, content((ResponseObject = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ResponseObject = "application/json"), (StreamEvent = "text/event-stream"))),
         OpenAiErrors
     )
 )]
