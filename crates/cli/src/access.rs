@@ -85,14 +85,13 @@ pub(crate) fn keys(args: &AccessArgs) -> Result<Vec<ApiKey>> {
     if let Some(path) = &args.api_key_file {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let read = ApiKey::parse_lines(&text);
+        let read = ApiKey::parse_lines(&text).with_context(|| path.display().to_string())?;
         // A server that was to be locked must not stand open.
         ensure!(!read.is_empty(), "{} holds no key", path.display());
         keys.extend(read);
     }
     if let Ok(text) = std::env::var(KEY_VARIABLE) {
-        let key = ApiKey::parse(&text);
-        keys.push(key.with_context(|| format!("{KEY_VARIABLE} is empty"))?);
+        keys.push(ApiKey::parse(&text).context(KEY_VARIABLE)?);
     }
     Ok(keys)
 }

@@ -11,6 +11,7 @@ use andante_text::Part;
 use futures_core::Stream;
 
 use crate::error::ApiError;
+use crate::gate::Pass;
 
 /// Running choices. Dropping it cancels those that have not ended.
 pub(crate) struct Answer {
@@ -20,6 +21,10 @@ pub(crate) struct Answer {
     /// Choices made from each prompt: their shared prompt counts once.
     choices_per_prompt: usize,
     totals: Totals,
+    /// The request's place among those of its key, given back at the end.
+    pass: Pass,
+    /// Tokens of each choice that were charged to it.
+    charged: Vec<u32>,
     /// Whose turn it is, so that a talkative choice keeps no other one waiting.
     turn: usize,
 }
@@ -71,9 +76,12 @@ impl Answer {
         engine: EngineHandle,
         streams: Vec<EventStream>,
         choices_per_prompt: usize,
+        pass: Pass,
     ) -> Self {
         Self {
             engine,
+            pass,
+            charged: vec![0; streams.len()],
             streams: streams.into_iter().map(Some).collect(),
             choices_per_prompt,
             totals: Totals::default(),
@@ -99,6 +107,8 @@ impl Answer {
         if running {
             Poll::Pending
         } else {
+            // Before the end is told: whoever has read it may ask again.
+            self.pass = Pass::default();
             Poll::Ready(Progress::Ended(self.totals))
         }
     }
@@ -144,7 +154,10 @@ impl Answer {
                 };
                 Progress::Started(choice, prompt)
             }
-            Some(Event::Token(delta)) => Progress::Delta(choice, delta),
+            Some(Event::Token(delta)) => {
+                self.charge(choice, 1);
+                Progress::Delta(choice, delta)
+            }
             Some(Event::Embedding(embedding)) => Progress::Embedding(choice, embedding),
             Some(Event::Finished {
                 reason,
@@ -154,6 +167,8 @@ impl Answer {
                 self.streams[choice] = None;
                 self.totals.timings = timings;
                 self.count(choice, usage);
+                let rest = usage.completion_tokens.saturating_sub(self.charged[choice]);
+                self.charge(choice, rest);
                 Progress::Finished(choice, reason)
             }
             Some(Event::Failed(failure)) => self.fail(ApiError::failed(failure, &self.engine)),
@@ -161,9 +176,17 @@ impl Answer {
         }
     }
 
+    /// Charges tokens when they are told: one for a piece, which has at least that, and the rest at the end. An answer that is
+    /// left before has been paid for as far as it was read.
+    fn charge(&mut self, choice: usize, tokens: u32) {
+        self.pass.charge(tokens);
+        self.charged[choice] += tokens;
+    }
+
     /// One choice failed: nobody will read the others.
     fn fail(&mut self, error: ApiError) -> Progress {
         self.streams.clear();
+        self.pass = Pass::default();
         Progress::Failed(error)
     }
 

@@ -13,6 +13,7 @@ use andante_engine::{EngineHandle, Failure, RequestError, SubmitError};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::limits::Limit;
 pub(crate) use envelope::{AnthropicError, Envelope, OllamaError, OpenAiError};
 
 /// Everything that ends a request without an answer.
@@ -61,6 +62,8 @@ pub(crate) enum ApiError {
         failure: Failure,
         retry_after_s: u32,
     },
+    #[error("Rate limit reached: {limit}. Please try again in {retry_after_s}s.")]
+    OverLimit { limit: Limit, retry_after_s: u32 },
     #[error("{0}")]
     Failed(Failure),
     #[error("the engine has stopped")]
@@ -132,9 +135,9 @@ impl ApiError {
             }
             Self::NoKey => StatusCode::UNAUTHORIZED,
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotAdmitted(SubmitError::QueueFull { .. }) | Self::QueueTimeout { .. } => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            Self::NotAdmitted(SubmitError::QueueFull { .. })
+            | Self::QueueTimeout { .. }
+            | Self::OverLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
             // Nothing is known to be wrong, and the same request may do better: its prompt's prefix is in the cache now.
             Self::Failed(Failure::FirstTokenTimeout) => StatusCode::GATEWAY_TIMEOUT,
             Self::NotAdmitted(SubmitError::ShuttingDown)
@@ -149,7 +152,8 @@ impl ApiError {
     fn retry_after_s(&self) -> Option<u32> {
         match self {
             Self::NotAdmitted(SubmitError::QueueFull { retry_after_s })
-            | Self::QueueTimeout { retry_after_s, .. } => Some(*retry_after_s),
+            | Self::QueueTimeout { retry_after_s, .. }
+            | Self::OverLimit { retry_after_s, .. } => Some(*retry_after_s),
             _ if self.status() == StatusCode::SERVICE_UNAVAILABLE => Some(RESTART_S),
             _ => None,
         }

@@ -8,6 +8,8 @@
 //! | `http` | connections, their limits, shutdown |
 //! | `listener` | TCP, TLS, UNIX sockets |
 //! | `keys` | API keys: who may ask |
+//! | `limits` | how much may be asked with a key |
+//! | `gate` | who is let in within these limits, by the clock |
 //! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
 //! | `answer` | the choices of one request as one sequence of events |
 //! | `caller` | whom a request is served for, and how urgent it is |
@@ -25,15 +27,17 @@ mod config;
 mod error;
 #[cfg(test)]
 mod fixture;
+mod gate;
 mod http;
 mod json;
 mod keys;
+mod limits;
 mod listener;
 mod server;
 mod sse;
 
 pub use config::{ServerConfig, TenantSource};
 pub use http::{Phase, serve};
-pub use keys::ApiKey;
+pub use keys::{ApiKey, KeyError, KeyFileError};
 pub use listener::{Listener, TlsError, TlsIdentity};
 pub use server::Server;

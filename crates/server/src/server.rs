@@ -21,6 +21,7 @@ use crate::api::{self, ResponseStore};
 use crate::caller::{Account, Caller};
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
+use crate::gate::{Gate, Pass};
 use crate::json::Field;
 use crate::keys::{self, ApiKey};
 
@@ -40,6 +41,8 @@ pub struct Server {
 
 struct Shared {
     config: Arc<ServerConfig>,
+    /// Those of the configuration's keys, in their order.
+    gates: Vec<Gate>,
     /// Permits to parse, render and tokenise.
     preparing: Arc<Semaphore>,
     responses: ResponseStore,
@@ -53,6 +56,11 @@ impl Server {
     pub fn new(engine: EngineHandle, config: ServerConfig) -> Self {
         let shared = Shared {
             preparing: Arc::new(Semaphore::new(config.max_preparing)),
+            gates: config
+                .api_keys
+                .iter()
+                .map(|key| Gate::new(key.limits()))
+                .collect(),
             config: Arc::new(config),
             responses: ResponseStore::default(),
             ids: RandomState::new(),
@@ -117,6 +125,23 @@ impl Server {
             "{prefix}{:016x}{number:08x}",
             self.shared.ids.hash_one(number)
         )
+    }
+
+    /// Lets a request in that the model is to answer, within the limits of its key.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Pass, ApiError> {
+        let caller = Caller::of(headers);
+        let keys = &self.shared.config.api_keys;
+        let Some(place) = caller.key().and_then(|key| keys::position(keys, key)) else {
+            return Ok(Pass::default());
+        };
+        self.shared.gates[place].enter().map_err(|breach| {
+            // When one of the key's own requests will have ended nobody knows; all that wait are the nearest guess.
+            let estimate_s = || self.engine.retry_after_s();
+            ApiError::OverLimit {
+                limit: breach.limit,
+                retry_after_s: breach.wait_s.unwrap_or_else(estimate_s),
+            }
+        })
     }
 
     /// The request's body, within its limits of size and time.

@@ -39,6 +39,10 @@ fn keys_come_from_arguments_and_a_file() {
             .collect::<Vec<_>>()
     };
     assert_eq!(names(keys(&args).unwrap())[..2], ["bob", "ann"]);
+    fs::write(&path, "ann:sk-1 rpm=60\n\nbob:sk-2 rpm=many\n").unwrap();
+    let error = format!("{:#}", keys(&args).unwrap_err());
+    let expected = format!("{}: line 3: `rpm` takes a whole number", path.display());
+    assert!(error.starts_with(&expected), "{error}");
     fs::write(&path, "# none\n").unwrap();
     assert!(keys(&args).is_err(), "a locked server must not stand open");
     args.api_key_file = Some(folder.path().join("missing"));

@@ -70,10 +70,11 @@ pub(crate) struct ServeArgs {
 #[derive(Args, Debug)]
 pub(crate) struct AccessArgs {
     /// Key that a client must send, SECRET or NAME:SECRET; may be repeated. The environment variable ANDANTE_API_KEY is one
-    /// more
-    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    /// more. Limits may follow, as in `ann:SECRET parallel=4 rpm=60 tpm=100000`: requests at once, requests a minute, tokens a
+    /// minute (of prompts, cached or not, and answers)
+    #[arg(long, value_name = "KEY", value_parser = ApiKey::parse)]
     pub(crate) api_key: Vec<ApiKey>,
-    /// File of such keys, one a line
+    /// File of such keys, with their limits, one a line
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
     /// Origin whose web pages may call, beside this machine's; `*` is all. May be repeated
@@ -105,10 +106,6 @@ pub(crate) enum TenantFrom {
     User,
     /// The API key
     Key,
-}
-
-fn parse_key(text: &str) -> Result<ApiKey, String> {
-    ApiKey::parse(text).ok_or_else(|| "the key is empty".to_owned())
 }
 
 fn parse_host(text: &str) -> Result<IpAddr, String> {

@@ -180,6 +180,7 @@ async fn begin<E: Send + 'static>(
     body: Body,
     decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<(Answer, Job<E>), ApiError> {
+    let pass = server.admit(headers)?;
     let mut job = server
         .prepare_body(headers, body, move |server, body| {
             let mut job = decode(server, body)?;
@@ -195,10 +196,13 @@ async fn begin<E: Send + 'static>(
     if choices > room as usize {
         return Err(ApiError::TooManyChoices { choices, room });
     }
+    let prompts = job.requests.iter().step_by(job.choices_per_prompt);
+    let prompts: Vec<u32> = prompts.map(Request::prompt_tokens).collect();
     let streams = std::mem::take(&mut job.requests).into_iter();
     let streams = streams.map(|request| engine.submit(request));
     let streams = streams.collect::<Result<_, _>>()?;
-    let answer = Answer::new(engine.clone(), streams, job.choices_per_prompt);
+    prompts.into_iter().for_each(|tokens| pass.charge(tokens));
+    let answer = Answer::new(engine.clone(), streams, job.choices_per_prompt, pass);
     Ok((answer, job))
 }
 

@@ -167,9 +167,9 @@ impl ApiError {
             Self::NoPreviousResponse { .. } => Some("previous_response_not_found"),
             Self::NoKey => Some("invalid_api_key"),
             Self::BodyTooLarge { .. } => Some("request_too_large"),
-            Self::NotAdmitted(SubmitError::QueueFull { .. }) | Self::QueueTimeout { .. } => {
-                Some("rate_limit_exceeded")
-            }
+            Self::NotAdmitted(SubmitError::QueueFull { .. })
+            | Self::QueueTimeout { .. }
+            | Self::OverLimit { .. } => Some("rate_limit_exceeded"),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, Reply, conversation, post, user};
 
 #[test]
 fn keys_are_lines() {
-    let keys = ApiKey::parse_lines("# ours\n\nann: sk-1\n sk-2 \nbob:\n:sk-3\n");
+    let keys = ApiKey::parse_lines("# ours\n\nann: sk-1\n sk-2 \n \n:sk-3\n").expect("keys");
     let names: Vec<&str> = keys.iter().map(ApiKey::name).collect();
     assert_eq!(
         names,
@@ -26,9 +26,64 @@ fn keys_are_lines() {
     assert!(!format!("{keys:?}").contains("sk-1"));
 }
 
+#[test]
+fn limits_stand_behind_the_secret() {
+    let limits = |text: &str| {
+        let key = ApiKey::parse(text).expect("a key");
+        assert_eq!(find(std::slice::from_ref(&key), "sk-1"), Some(&key));
+        key.limits()
+    };
+    assert_eq!(limits("sk-1"), Limits::default());
+    let one = Limits {
+        requests: NonZeroU32::new(60),
+        ..Limits::default()
+    };
+    assert_eq!(limits("sk-1 rpm=60"), one);
+    let all = Limits {
+        parallel: NonZeroU32::new(4),
+        requests: NonZeroU32::new(60),
+        tokens: NonZeroU32::new(u32::MAX),
+    };
+    assert_eq!(
+        limits(" ann : sk-1 tpm=4294967295\tparallel=4  rpm=60 "),
+        all
+    );
+}
+
+#[test]
+fn a_line_that_is_wrong_is_told_by_its_number_and_not_its_secret() {
+    use KeyError::{NoLimit, NoNumber, NoSecret, Twice};
+    for (line, error) in [
+        ("ann:", NoSecret),
+        (":", NoSecret),
+        ("ann: rpm=60", NoSecret),
+        ("tpm=60", NoSecret),
+        ("ann:sk-1 sk-2", NoLimit),
+        ("ann:sk-1 sk=2", NoLimit),
+        ("sk-1 rpm", NoLimit),
+        ("sk-1 # rpm=1", NoLimit),
+        ("sk-1 rpm=", NoNumber { name: "rpm" }),
+        ("sk-1 tpm=0", NoNumber { name: "tpm" }),
+        ("sk-1 tpm=1e5", NoNumber { name: "tpm" }),
+        ("sk-1 tpm=4294967296", NoNumber { name: "tpm" }),
+        ("sk-1 parallel=-1", NoNumber { name: "parallel" }),
+        ("sk-1 rpm=6 tpm=6 rpm=6", Twice { name: "rpm" }),
+    ] {
+        assert_eq!(ApiKey::parse(line), Err(error), "{line}");
+        let file = format!("# ours\n\nbob:sk-9 rpm=1\n{line}\nann:");
+        let refused = ApiKey::parse_lines(&file).expect_err("refused");
+        assert_eq!(refused, KeyFileError { line: 4, error });
+        let told = refused.to_string();
+        assert!(
+            told.starts_with("line 4: ") && !told.contains("sk"),
+            "{told}"
+        );
+    }
+}
+
 fn guarded() -> Fixture {
     Fixture::with(conversation(), |_, config| {
-        config.api_keys = ApiKey::parse_lines("ann:sk-1\nbob:sk-2");
+        config.api_keys = ApiKey::parse_lines("ann:sk-1\nbob:sk-2").expect("keys");
     })
 }
 

@@ -615,7 +615,7 @@ async fn a_short_request_does_not_become_a_long_one() {
 #[tokio::test]
 async fn a_response_belongs_to_its_tenant() {
     let server = Fixture::with(model(), |_, config| {
-        config.api_keys = crate::ApiKey::parse_lines("ann:sk-1\nann:sk-2\nbob:sk-3");
+        config.api_keys = crate::ApiKey::parse_lines("ann:sk-1\nann:sk-2\nbob:sk-3").expect("keys");
         config.tenant_from = vec![crate::TenantSource::Header, crate::TenantSource::Key];
     });
     let request = |request: axum::http::request::Builder, key: &str, tenant: Option<&str>| {
