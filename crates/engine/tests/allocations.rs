@@ -2,9 +2,11 @@
 //!
 //! A program of its own, with one test: the count is of the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../model/tests/tiny/counting.rs"]
+mod counting;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use andante_engine::{
     Engine, EngineConfig, EventStream, Progress, PromptInput, Sampling, SystemClock, TextStack,
@@ -12,29 +14,7 @@ use andante_engine::{
 use andante_gguf::{GgufFile, GgufWriter};
 use andante_model::{Batch, KvLayout, Limits, Logits, Model, ModelError, ModelInfo, States};
 use andante_text::Tokenizer;
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-#[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::ALLOCATIONS;
 
 /// The 128 ASCII characters.
 const VOCAB: usize = 128;

@@ -4,6 +4,7 @@ use andante_compute::{AttentionSpec, BLOCK_TOKENS, Backend, Batch, ExpertWeights
 
 use crate::identity::{self, Fingerprint};
 use crate::spec::{DecoderSpec, FeedForward, LayerSpec};
+use crate::wanted::Wanted;
 use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo, States};
 
 /// A decoder-only transformer on backend `B`.
@@ -14,12 +15,7 @@ pub(crate) struct Decoder<B: Backend> {
     info: ModelInfo,
     fingerprint: Fingerprint,
     memory: Option<Memory<B>>,
-    /// Rows of logits that the last forward pass computed.
-    logit_rows: usize,
-    /// Rows of hidden states that it left, in the last rows of what it wanted.
-    state_rows: usize,
-    /// The rows of a batch that need logits, then those whose states are wanted.
-    wanted_rows: Vec<u32>,
+    wanted: Wanted,
 }
 
 /// All weights of the model.
@@ -141,10 +137,7 @@ impl<B: Backend> Model for Decoder<B> {
     fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let memory = self.memory.as_mut().expect("reserve comes before forward");
         check(batch, &memory.limits, self.spec.vocab);
-        (self.logit_rows, self.state_rows) = (batch.logit_rows.len(), batch.state_rows.len());
-        self.wanted_rows.clear();
-        self.wanted_rows.extend(&batch.logit_rows);
-        self.wanted_rows.extend(&batch.state_rows);
+        self.wanted.set(batch);
         if !batch.is_empty() {
             let (backend, spec, weights) = (&mut self.backend, &self.spec, &self.weights);
             Pass {
@@ -152,7 +145,7 @@ impl<B: Backend> Model for Decoder<B> {
                 spec,
                 weights,
                 batch,
-                wanted_rows: &self.wanted_rows,
+                wanted_rows: &self.wanted.rows,
             }
             .run(memory);
         }
@@ -161,16 +154,14 @@ impl<B: Backend> Model for Decoder<B> {
 
     fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
         let memory = self.memory.as_ref().expect("reserve comes before logits");
-        let values = self.backend.read(&memory.logits, self.logit_rows)?;
-        Ok(Logits::new(values, self.spec.vocab))
+        self.wanted
+            .logits(&mut self.backend, &memory.logits, self.spec.vocab)
     }
 
     fn states(&mut self) -> Result<States<'_>, ModelError> {
         let memory = self.memory.as_ref().expect("reserve comes before states");
-        let rows = self.logit_rows + self.state_rows;
-        let values = self.backend.read(&memory.wanted.normed, rows)?;
-        let hidden = self.spec.hidden;
-        Ok(States::new(&values[self.logit_rows * hidden..], hidden))
+        self.wanted
+            .states(&mut self.backend, &memory.wanted.normed, self.spec.hidden)
     }
 
     fn read_block(&self, block: u32, out: &mut [u8]) {
@@ -209,9 +200,7 @@ impl<B: Backend> Decoder<B> {
             info,
             fingerprint,
             memory: None,
-            logit_rows: 0,
-            state_rows: 0,
-            wanted_rows: Vec::new(),
+            wanted: Wanted::default(),
         }
     }
 }

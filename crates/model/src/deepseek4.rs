@@ -15,6 +15,7 @@ use andante_compute::{BLOCK_TOKENS, Batch, Deepseek4 as Ops, KvShape};
 
 use crate::decoder::check;
 use crate::identity::{self, Fingerprint};
+use crate::wanted::Wanted;
 use crate::{KvLayout, Limits, Logits, Model, ModelError, ModelInfo, States};
 use layout::Layout;
 use load::Weights;
@@ -32,11 +33,7 @@ pub(crate) struct Deepseek4<B: Ops> {
     info: ModelInfo,
     fingerprint: Fingerprint,
     memory: Option<Memory<B>>,
-    /// Rows of logits that the last forward pass computed.
-    logit_rows: usize,
-    /// Rows of hidden states that it left behind those of the logits.
-    state_rows: usize,
-    wanted_rows: Vec<u32>,
+    wanted: Wanted,
     #[cfg(test)]
     trace: Option<tests::Trace>,
 }
@@ -65,10 +62,7 @@ impl<B: Ops> Model for Deepseek4<B> {
     fn forward(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let memory = self.memory.as_mut().expect(NO_MEMORY);
         check(batch, &memory.limits, self.spec.vocab);
-        (self.logit_rows, self.state_rows) = (batch.logit_rows.len(), batch.state_rows.len());
-        self.wanted_rows.clear();
-        self.wanted_rows.extend(&batch.logit_rows);
-        self.wanted_rows.extend(&batch.state_rows);
+        self.wanted.set(batch);
         if !batch.is_empty() {
             Pass {
                 backend: &mut self.backend,
@@ -76,7 +70,7 @@ impl<B: Ops> Model for Deepseek4<B> {
                 layout: &self.layout,
                 weights: &self.weights,
                 batch,
-                wanted_rows: &self.wanted_rows,
+                wanted_rows: &self.wanted.rows,
                 #[cfg(test)]
                 trace: self.trace.as_mut(),
             }
@@ -87,16 +81,14 @@ impl<B: Ops> Model for Deepseek4<B> {
 
     fn logits(&mut self) -> Result<Logits<'_>, ModelError> {
         let memory = self.memory.as_ref().expect(NO_MEMORY);
-        let values = self.backend.read(&memory.logits, self.logit_rows)?;
-        Ok(Logits::new(values, self.spec.vocab))
+        self.wanted
+            .logits(&mut self.backend, &memory.logits, self.spec.vocab)
     }
 
     fn states(&mut self) -> Result<States<'_>, ModelError> {
         let memory = self.memory.as_ref().expect(NO_MEMORY);
-        let rows = self.logit_rows + self.state_rows;
-        let values = self.backend.read(&memory.wanted_normed, rows)?;
-        let hidden = self.spec.hidden;
-        Ok(States::new(&values[self.logit_rows * hidden..], hidden))
+        self.wanted
+            .states(&mut self.backend, &memory.wanted_normed, self.spec.hidden)
     }
 
     fn read_block(&self, block: u32, out: &mut [u8]) {

@@ -19,6 +19,7 @@ mod loader;
 mod metadata;
 mod model;
 mod spec;
+mod wanted;
 
 pub use andante_compute::{Batch, BatchSequence, Logits as RowLogits};
 

@@ -2,39 +2,18 @@
 //!
 //! A program of its own, with one test: the count is of the whole process.
 
+#[path = "tiny/counting.rs"]
+mod counting;
 #[path = "tiny/fixture.rs"]
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod fixture;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use andante_compute::{Batch, Logits};
 use andante_gguf::Format;
+use counting::ALLOCATIONS;
 use fixture::{Tiny, model, quantised};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-#[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_step_allocates_nothing() {

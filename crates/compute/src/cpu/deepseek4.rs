@@ -11,7 +11,7 @@ pub use records::{CpuChoices, CpuRecords};
 
 pub(super) use grouped::GroupedScratch;
 
-use super::experts::{Experts, Preference, Projection};
+use super::experts::Preference;
 use super::ops::grain;
 use super::simd::lanes::dispatch;
 use super::{CpuBackend, CpuBuffer, CpuWeight};
@@ -279,22 +279,8 @@ impl Deepseek4 for CpuBackend {
         spec: &ExpertsSpec,
         n: usize,
     ) {
-        let experts = Experts {
-            isa: self.isa,
-            spec,
-            gate: Projection::new(weights.gate, weights.gate_bias),
-            up: Projection::new(weights.up, weights.up_bias),
-            down: Projection::new(weights.down, weights.down_bias),
-        };
-        experts.check();
-        let hidden = experts.hidden();
-        assert!(x.width() == hidden && out.width() == hidden);
         assert!(chosen.width() == spec.chosen && shares.width() == spec.chosen);
-        experts.run(
-            &self.pool,
-            &mut self.experts,
-            (out.rows_mut(n), x.rows(n)),
-            Preference::Given(chosen.rows(n), shares.rows(n)),
-        );
+        let preference = Preference::Given(chosen.rows(n), shares.rows(n));
+        self.mix_experts((out, x, n), weights, spec, preference);
     }
 }

@@ -5,8 +5,9 @@ use super::experts::{Experts, Preference, Projection};
 use super::kv::{self, Blocks, Storage, with_blocks};
 use super::matmul::{self, Matrix, TILE_ROWS, WeightForm};
 use super::pool::{Pool, Runs, TOGETHER};
+use super::rotation;
 use super::simd::attention::Element;
-use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Rotate, Scale};
+use super::simd::elementwise::{ActMul, Add, RmsNorm, RmsNormHeads, Scale};
 use super::simd::lanes::dispatch;
 use super::{CpuBackend, CpuBuffer, CpuKv, CpuWeight};
 use crate::{
@@ -22,6 +23,30 @@ pub(super) const GRAIN_ELEMENTS: usize = 16 * 1024;
 /// Rows that a thread takes at a time.
 pub(super) fn grain(width: usize) -> usize {
     GRAIN_ELEMENTS.div_ceil(width)
+}
+
+impl CpuBackend {
+    /// `out` = the experts of the first `n` rows of `x`, by `preference`.
+    pub(super) fn mix_experts(
+        &mut self,
+        (out, x, n): (&mut CpuBuffer, &CpuBuffer, usize),
+        weights: &ExpertWeights<'_, CpuWeight>,
+        spec: &ExpertsSpec,
+        preference: Preference<'_>,
+    ) {
+        let experts = Experts {
+            isa: self.isa,
+            spec,
+            gate: Projection::new(weights.gate, weights.gate_bias),
+            up: Projection::new(weights.up, weights.up_bias),
+            down: Projection::new(weights.down, weights.down_bias),
+        };
+        experts.check();
+        let hidden = experts.hidden();
+        assert!(x.width() == hidden && out.width() == hidden);
+        let rows = (out.rows_mut(n), x.rows(n));
+        experts.run(&self.pool, &mut self.experts, rows, preference);
+    }
 }
 
 impl Backend for CpuBackend {
@@ -225,18 +250,7 @@ impl Backend for CpuBackend {
             &|first, rows| {
                 let angles = angles.chunks_exact(2 * rotary_dim).skip(first);
                 for (row, angles) in rows.chunks_exact_mut(width).zip(angles) {
-                    let (cos, sin) = angles.split_at(rotary_dim);
-                    dispatch(
-                        isa,
-                        Rotate {
-                            row,
-                            head_dim: rope.head_dim(),
-                            start: rope.start(),
-                            cos,
-                            sin,
-                            style: rope.style(),
-                        },
-                    );
+                    rotation::turn(isa, rope, angles, row);
                 }
             },
         );
@@ -302,22 +316,9 @@ impl Backend for CpuBackend {
         spec: &ExpertsSpec,
         n: usize,
     ) {
-        let experts = Experts {
-            isa: self.isa,
-            spec,
-            gate: Projection::new(weights.gate, weights.gate_bias),
-            up: Projection::new(weights.up, weights.up_bias),
-            down: Projection::new(weights.down, weights.down_bias),
-        };
-        experts.check();
-        let hidden = experts.hidden();
-        assert!(x.width() == hidden && out.width() == hidden && router.width() == spec.experts);
-        experts.run(
-            &self.pool,
-            &mut self.experts,
-            (out.rows_mut(n), x.rows(n)),
-            Preference::Logits(router.rows(n)),
-        );
+        assert!(router.width() == spec.experts);
+        let preference = Preference::Logits(router.rows(n));
+        self.mix_experts((out, x, n), weights, spec, preference);
     }
 
     fn add(&mut self, x: &mut CpuBuffer, y: &CpuBuffer, n: usize) {

@@ -1,6 +1,9 @@
 //! Cosines and sines of a step's positions: worked out once, used by every layer and head of the step.
 
+use super::isa::Isa;
 use super::pool::Pool;
+use super::simd::elementwise::Rotate;
+use super::simd::lanes::dispatch;
 use crate::RopeTable;
 
 /// The angles of the last positions asked for, for each of the few tables a model has.
@@ -62,6 +65,22 @@ impl Entry {
             }
         });
     }
+}
+
+/// Turns every head of a row by the angles of its position.
+pub(super) fn turn(isa: Isa, rope: &RopeTable, angles: &[f32], row: &mut [f32]) {
+    let (cos, sin) = angles.split_at(rope.rotary_dim());
+    dispatch(
+        isa,
+        Rotate {
+            row,
+            head_dim: rope.head_dim(),
+            start: rope.start(),
+            cos,
+            sin,
+            style: rope.style(),
+        },
+    );
 }
 
 /// The angles of one position, `[2, rotary_dim]`.

@@ -10,6 +10,7 @@ use crate::arch::{EMBEDDING, OUTPUT, OUTPUT_NORM};
 use crate::identity;
 use crate::loader::{self, Loader};
 use crate::metadata::Keys;
+use crate::wanted::Wanted;
 use crate::{ModelError, ModelInfo};
 
 /// All weights of a model.
@@ -122,9 +123,7 @@ pub(crate) fn load<B: Ops>(
         info,
         fingerprint,
         memory: None,
-        logit_rows: 0,
-        state_rows: 0,
-        wanted_rows: Vec::new(),
+        wanted: Wanted::default(),
         #[cfg(test)]
         trace: None,
     })

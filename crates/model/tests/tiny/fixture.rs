@@ -1,11 +1,15 @@
 //! The tiny models of `scripts/make_tiny_models.py`: GGUF files built in code, and sequences run through them.
 
+#[path = "words.rs"]
+mod words;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits, WeightForm};
 use andante_gguf::{Array, Format, GgufFile, GgufWriter, Value};
 use andante_model::{Limits, Model, load};
+use words::words;
 
 /// A fixture: everything about a model but its weights, which follow from the tensors' names.
 #[derive(serde::Deserialize)]
@@ -102,18 +106,6 @@ fn weight(name: &str, shape: &[u64]) -> Vec<f32> {
     };
     let factor = (gain / shape[0] as f64).sqrt() as f32;
     unit.map(|u| u * factor).collect()
-}
-
-/// splitmix64 seeded with the FNV-1a hash of `name`.
-fn words(name: &str, count: u64) -> impl Iterator<Item = u64> {
-    let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-    (1..=count).map(move |i| {
-        let mut z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    })
 }
 
 /// Dequantised weights, F32 activations and KV.

@@ -5,7 +5,7 @@ use crate::Batch;
 use crate::cpu::isa::Isa;
 use crate::cpu::pool::Pool;
 use crate::cpu::rotation;
-use crate::cpu::simd::elementwise::{RmsNormHeads, Rotate};
+use crate::cpu::simd::elementwise::RmsNormHeads;
 use crate::cpu::simd::lanes::dispatch;
 use crate::deepseek4::CompressSpec;
 
@@ -136,18 +136,7 @@ impl Compressor<'_> {
         let (isa, rope) = (self.isa, self.spec.rope);
         let mut angles = vec![0.0; 2 * rope.rotary_dim()];
         rotation::fill(rope, position as u32, &mut angles);
-        let (cos, sin) = angles.split_at(rope.rotary_dim());
-        dispatch(
-            isa,
-            Rotate {
-                row,
-                head_dim: rope.head_dim(),
-                start: rope.start(),
-                cos,
-                sin,
-                style: rope.style(),
-            },
-        );
+        rotation::turn(isa, rope, &angles, row);
     }
 
     /// `kv` and `gate` of a token, in this batch or before.

@@ -1,7 +1,11 @@
 //! A DeepSeek V4 whose weights come from a rule that any language can repeat: FNV-1a of a tensor's name seeds splitmix64, whose words
 //! become values between -1 and 1, scaled by the kind of tensor.
 
+#[path = "../../../tests/tiny/words.rs"]
+mod words;
+
 use andante_gguf::{Array, Format, GgufWriter, Value};
+use words::words;
 
 const LAYERS: usize = 5;
 pub(super) const HIDDEN: u64 = 256;
@@ -245,16 +249,4 @@ fn table(name: &str) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// splitmix64 seeded with the FNV-1a hash of `name`.
-fn words(name: &str, count: u64) -> impl Iterator<Item = u64> {
-    let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-    (1..=count).map(move |i| {
-        let mut z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    })
 }
