@@ -37,7 +37,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         .iter()
         .map(|name| ModelFile::prepare(name, root, &andante, &python))
         .collect::<Result<Vec<_>>>()?;
-    let runners = Runner::all(root, &andante, &python, &files[0].path)?;
+    let models: Vec<_> = files.iter().map(|file| file.path.as_path()).collect();
+    let runners = Runner::all(root, &andante, &python, &models)?;
     if options.busy {
         println!("{}", busy::measure(&options, &python, &runners, &files)?);
         return Ok(());
@@ -55,7 +56,11 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
                     for runner in &runners {
                         // A runner that cannot compute a file is left out of its rows, not out of the others.
                         match runner.measure(group, &file.path, threads) {
-                            Ok(samples) => results.add(file, threads, runner, samples),
+                            Ok(samples) => {
+                                // A run takes an hour: what is known must outlive its end.
+                                eprintln!("  {}: {}", runner.name, results::brief(&samples));
+                                results.add(file, threads, runner, samples);
+                            }
                             Err(error) => eprintln!("{} on {}: {error:#}", runner.name, file.name),
                         }
                     }

@@ -17,6 +17,15 @@ pub(super) struct Sample {
     ceiling: Option<(f64, String)>,
 }
 
+/// Figures as they are measured.
+pub(super) fn brief(samples: &[Sample]) -> String {
+    let each = samples.iter();
+    let each: Vec<_> = each
+        .map(|sample| format!("{} {:.1}", sample.test, sample.value))
+        .collect();
+    each.join(", ")
+}
+
 impl Sample {
     /// A line of `andante bench --json` or of the peers' driver; `None` where it is none of a test.
     pub(super) fn of_speed(line: &Value) -> Option<Self> {

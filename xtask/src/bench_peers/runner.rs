@@ -77,12 +77,12 @@ enum Kind {
 }
 
 impl Runner {
-    /// Andante, and the peers that can be started; `model` is what the latter are tried with.
+    /// Andante, and the peers that can work with all of the `models`.
     pub(super) fn all(
         root: &Path,
         andante: &Path,
         python: &Path,
-        model: &Path,
+        models: &[&Path],
     ) -> Result<Vec<Self>> {
         let driver = root.join("scripts/bench_peer.py");
         let mut all = vec![Self {
@@ -105,7 +105,7 @@ impl Runner {
                 },
             };
             let is_new = all.iter().all(|other| other.name != name);
-            if is_new && peer.memory(model, 1).is_ok() {
+            if is_new && models.iter().all(|model| peer.memory(model, 2).is_ok()) {
                 all.push(peer);
             }
         }
