@@ -71,7 +71,7 @@ class Peer:
             self.lib.llama_free(self.context)
         self.context = None
 
-    def keep(self, length):
+    def keep(self, length, sequences=1):
         """Drops what lies behind the first `length` tokens of every sequence."""
         library = self.lib._lib
         if self.is_ik:
@@ -80,8 +80,13 @@ class Peer:
             remove, memory = library.llama_memory_seq_rm, self.lib.llama_get_memory(self.context)
         remove.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
         remove.restype = ctypes.c_bool
-        if not remove(memory, -1, length, -1):
-            raise SystemExit("cannot drop the end of a sequence")
+        if remove(memory, -1, length, -1):
+            return
+        # A model with running states cannot go back: it is begun anew.
+        if not remove(memory, -1, 0, -1):
+            raise SystemExit("cannot drop the sequences")
+        for sequence in range(sequences):
+            self.prompt(sequence, 0, length)
 
     def decode(self, rows):
         """One forward pass of (token, position, sequence, whether its logits are wanted)."""
@@ -149,7 +154,7 @@ def speed(peer, options):
                     peer.prompt(sequence, 0, depth)
                 peer.generate(batch, depth, depth + min(count, 8))
                 seconds = timed(lambda: peer.generate(batch, depth, depth + count), options.repetitions,
-                                lambda: peer.keep(depth))
+                                lambda: peer.keep(depth, batch))
                 report(f"tg{count}" + (f" b{batch}" if batch > 1 else ""), depth, batch * count, seconds)
 
 

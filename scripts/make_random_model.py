@@ -76,14 +76,16 @@ class Weights:
         deviation = 1 / math.sqrt(shape[-1])
         key = (kind, shape[-1])
         if key not in self.pools:
-            values = self.normal * np.float32(deviation)
-            pool = q4_k(values) if kind == Type.Q4_K else gguf.quants.quantize(values.reshape(-1, 256), kind)
-            self.pools[key] = pool.reshape(-1).view(np.uint8)
+            self.pools[key] = self.pool(kind, deviation).reshape(-1).view(np.uint8)
         pool = self.pools[key]
         block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
         count = math.prod(shape) // block * block_bytes
         start = int(self.random.integers(POOL // block)) * block_bytes
         return np.resize(np.roll(pool, -start), count)
+
+    def pool(self, kind, deviation):
+        values = self.normal * np.float32(deviation)
+        return q4_k(values) if kind == Type.Q4_K else gguf.quants.quantize(values.reshape(-1, 256), kind)
 
     def vector(self, shape, around):
         return (around + 0.1 * self.random.standard_normal(shape)).astype(np.float32)
@@ -156,14 +158,14 @@ def byte_letters():
     return [chr(byte if byte in prints else 256 + other.index(byte)) for byte in range(256)]
 
 
-def vocabulary(writer, size):
+def vocabulary(writer, size, pre="llama-bpe"):
     letters = byte_letters()
     space = letters[ord(" ")]
     merged = ["th", f"{space}t"]
     tokens = letters + merged
     tokens += [f"{space}w{i}" for i in range(len(tokens), size - 1)] + ["<|end|>"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([gguf.TokenType.NORMAL] * (size - 1) + [gguf.TokenType.CONTROL])
     writer.add_token_merges(["t h", f"{space} t"])
@@ -171,6 +173,22 @@ def vocabulary(writer, size):
     writer.add_bos_token_id(size - 1)
     writer.add_add_bos_token(False)
     writer.add_chat_template("{% for message in messages %}{{ message.content }}{% endfor %}")
+
+
+def write(writer, entries, weights):
+    """The file: what `writer` has, and tensors of the types or around the values that `entries` say."""
+    for name, dims, what in entries:
+        kind = what if isinstance(what, Type) else Type.F32
+        block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        if dims[-1] % block:
+            raise SystemExit(f"{name}: rows of {dims[-1]} values are no whole blocks of {kind.name}")
+        writer.add_tensor_info(name, dims, np.dtype(np.float32), math.prod(dims) // block * block_bytes, kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for name, dims, what in entries:
+        writer.write_tensor_data(weights.bytes_of(dims, what) if isinstance(what, Type) else weights.vector(dims, what))
+    writer.close()
 
 
 def main():
@@ -186,27 +204,7 @@ def main():
     writer = gguf.GGUFWriter(options.out, shape.arch)
     metadata(writer, shape, f"random {options.shape} {options.type}")
     vocabulary(writer, shape.vocab)
-    entries = list(tensors(shape, kind))
-    for name, dims, what in entries:
-        if isinstance(what, Type):
-            block, block_bytes = gguf.GGML_QUANT_SIZES[what]
-            if dims[-1] % block:
-                parser.error(f"{name}: rows of {dims[-1]} values are no whole blocks of {options.type}")
-            size = math.prod(dims) // block * block_bytes
-            writer.add_tensor_info(name, dims, np.dtype(np.float32), size, what)
-        else:
-            writer.add_tensor_info(name, dims, np.dtype(np.float32), 4 * math.prod(dims))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    weights = Weights()
-    for name, dims, what in entries:
-        if isinstance(what, Type):
-            data = weights.bytes_of(dims, what)
-        else:
-            data = weights.vector(dims, what)
-        writer.write_tensor_data(data)
-    writer.close()
+    write(writer, list(tensors(shape, kind)), Weights())
 
 
 if __name__ == "__main__":

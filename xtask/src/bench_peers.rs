@@ -2,7 +2,7 @@
 //! machine's ceiling go into `docs/performance.md` and `docs/bench-peers.svg`.
 
 mod busy;
-mod files;
+pub(crate) mod files;
 mod options;
 mod plot;
 mod report;

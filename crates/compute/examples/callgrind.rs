@@ -12,7 +12,7 @@ use andante_compute::{
 use andante_gguf::{Format, Tensor, quant};
 
 /// Formats whose products are counted, each with a path of its own through the kernels.
-const FORMATS: [Format; 9] = [
+const FORMATS: [Format; 11] = [
     Format::Q4_0,
     Format::Q4_1,
     Format::Q5_0,
@@ -20,6 +20,8 @@ const FORMATS: [Format; 9] = [
     Format::Q4_K,
     Format::Q5_K,
     Format::Q6_K,
+    Format::Q2_K,
+    Format::IQ2_XXS,
     Format::F16,
     Format::BF16,
 ];
@@ -163,12 +165,18 @@ impl Kernels {
         buffer
     }
 
+    /// Ordinary numbers; formats that can only be read get one byte throughout, as an f16 about 1/16.
     fn weight(&mut self, format: Format, shape: &[u64]) -> CpuWeight {
-        let values: Vec<f32> = (0..shape.iter().product::<u64>())
-            .map(|i| ((i * 2_654_435_761) % 1021) as f32 / 510.0 - 1.0)
-            .collect();
+        let count = shape.iter().product::<u64>();
         let mut data = Vec::new();
-        quant::quantize(format, &values, &mut data);
+        if format.can_quantize() {
+            let values: Vec<f32> = (0..count)
+                .map(|i| ((i * 2_654_435_761) % 1021) as f32 / 510.0 - 1.0)
+                .collect();
+            quant::quantize(format, &values, &mut data);
+        } else {
+            data.resize(format.row_bytes(count as usize), 0x2c);
+        }
         let tensor = Tensor::new("weight", shape, format, &data);
         self.backend.weight(&tensor).expect("memory")
     }

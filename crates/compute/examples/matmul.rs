@@ -16,7 +16,7 @@ use andante_gguf::{Format, Tensor, quant};
 use std::time::{Duration, Instant};
 
 /// Format, outputs, inputs and number of the matrices.
-const SHAPES: [(Format, usize, usize, usize); 30] = [
+const SHAPES: [(Format, usize, usize, usize); 35] = [
     // SmolLM2-135M.
     (Format::Q4_1, 1536, 576, 60),
     (Format::Q4_1, 576, 1536, 30),
@@ -41,6 +41,10 @@ const SHAPES: [(Format, usize, usize, usize); 30] = [
     (Format::IQ4_NL, 512, 512, 60),
     (Format::IQ4_XS, 512, 512, 60),
     (Format::MXFP4, 512, 512, 60),
+    (Format::IQ2_XXS, 512, 512, 60),
+    (Format::IQ2_XS, 512, 512, 60),
+    (Format::IQ3_XXS, 512, 512, 60),
+    (Format::IQ3_S, 512, 512, 60),
     (Format::F16, 512, 512, 60),
     (Format::BF16, 512, 512, 60),
     // As large as the memory of a model: what one row reads comes from no cache.
@@ -49,9 +53,11 @@ const SHAPES: [(Format, usize, usize, usize); 30] = [
     (Format::Q8_0, 2048, 2048, 120),
     (Format::BF16, 2048, 2048, 60),
     (Format::F32, 512, 512, 60),
-    // Formats without a packed kernel.
-    (Format::IQ2_XS, 512, 512, 60),
-    (Format::IQ3_S, 512, 512, 60),
+    // As large as the experts of a model.
+    (Format::IQ2_XXS, 2048, 2048, 240),
+    (Format::Q2_K, 2048, 2048, 240),
+    // A format without a packed kernel.
+    (Format::IQ1_S, 512, 512, 60),
 ];
 
 const ROWS: [usize; 6] = [1, 4, 8, 16, 96, 512];

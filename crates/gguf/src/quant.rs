@@ -12,7 +12,6 @@
 
 mod blocks;
 mod fit;
-mod iq_grids;
 
 pub mod bf16;
 pub mod f16;
@@ -27,6 +26,7 @@ pub mod iq3_s;
 pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
+pub mod iq_grids;
 pub mod k_scales;
 pub mod mxfp4;
 pub mod q2_k;

@@ -10,6 +10,7 @@
 mod activations;
 mod decode;
 mod dense;
+mod grids;
 mod packed;
 mod panel;
 mod split;

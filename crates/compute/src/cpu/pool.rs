@@ -120,12 +120,22 @@ impl Pool {
 
     /// Runs `job(i)` for every `i` of `0..count`, `grain` neighbours at a time on whichever thread is free.
     pub(crate) fn for_each(&self, count: usize, grain: usize, job: &(dyn Fn(usize) + Sync)) {
+        self.for_each_on(count, grain, &|_, index| job(index));
+    }
+
+    /// [`Self::for_each`], where `job` gets its thread's index first.
+    pub(crate) fn for_each_on(
+        &self,
+        count: usize,
+        grain: usize,
+        job: &(dyn Fn(usize, usize) + Sync),
+    ) {
         let grain = grain.max(1);
         if count <= grain {
-            return (0..count).for_each(job);
+            return (0..count).for_each(|index| job(0, index));
         }
         let next = AtomicUsize::new(0);
-        self.share(&|_, _| take_turns(&next, count, grain, job));
+        self.share(&|thread, _| take_turns(&next, count, grain, &|index| job(thread, index)));
     }
 
     /// Cuts `data`, rows of `width` elements, into runs of at least `grain` rows and runs `job(first_row, rows)` on

@@ -26,7 +26,8 @@ pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
         let scale = block[74 + group / 4] >> (group / 2 % 2 * 4) & 0x0f;
         let scale = d * (0.5 + f32::from(scale)) * 0.25;
         for (at, code) in IQ2_S.eight(index).into_iter().enumerate() {
-            out[at] = scale * IQ2_VALUES[usize::from(code)] * sign(block[34 + group], at);
+            out[at] =
+                scale * f32::from(IQ2_VALUES[usize::from(code)]) * sign(block[34 + group], at);
         }
     }
 }

@@ -26,7 +26,7 @@ pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
         let scale = d * (0.5 + f32::from(scale)) * 0.25;
         let signs = even_signs((field >> 9) as u8);
         for (at, code) in IQ2_XS.eight((field & 511).into()).into_iter().enumerate() {
-            out[at] = scale * IQ2_VALUES[usize::from(code)] * sign(signs, at);
+            out[at] = scale * f32::from(IQ2_VALUES[usize::from(code)]) * sign(signs, at);
         }
     }
 }

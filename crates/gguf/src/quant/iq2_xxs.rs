@@ -25,7 +25,7 @@ pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
         for (group, (out, index)) in groups.enumerate() {
             let signs = even_signs((rest >> (7 * group)) as u8 & 0x7f);
             for (at, code) in IQ2_XXS.eight(index.into()).into_iter().enumerate() {
-                out[at] = scale * IQ2_VALUES[usize::from(code)] * sign(signs, at);
+                out[at] = scale * f32::from(IQ2_VALUES[usize::from(code)]) * sign(signs, at);
             }
         }
     }

@@ -8,14 +8,12 @@
 //! | 66..98 | a u32 for eight groups: 7 bits of signs for each pair of groups, 4 bits of scale on top |
 
 use super::blocks::read_f16;
-use super::iq_grids::{IQ3_XXS, even_signs, sign};
+use super::iq_grids::{IQ3_XXS, IQ3_XXS_VALUES, even_signs, sign};
 
 /// Elements of a block.
 pub const BLOCK_LEN: usize = 256;
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 98;
-
-const VALUES: [f32; 8] = [4.0, 12.0, 20.0, 28.0, 36.0, 44.0, 52.0, 62.0];
 
 /// The elements of a block.
 pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
@@ -27,7 +25,8 @@ pub fn dequantize(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
         let signs = even_signs((rest >> (7 * (group / 2 % 4))) as u8 & 0x7f);
         let codes = IQ3_XXS.four(block[2 + group].into());
         for (at, code) in codes.into_iter().enumerate() {
-            out[at] = scale * VALUES[usize::from(code)] * sign(signs, group % 2 * 4 + at);
+            let magnitude = f32::from(IQ3_XXS_VALUES[usize::from(code)]);
+            out[at] = scale * magnitude * sign(signs, group % 2 * 4 + at);
         }
     }
 }

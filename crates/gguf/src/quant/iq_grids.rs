@@ -9,46 +9,56 @@
 const TABLES: &[u8; 9216] = include_bytes!("iq_grids.bin");
 
 /// One of the tables: where it begins, in entries.
-#[derive(Clone, Copy)]
-pub(super) struct Grid(usize);
+#[derive(Debug, Clone, Copy)]
+pub struct Grid(usize);
 
 /// 256 entries.
-pub(super) const IQ2_XXS: Grid = Grid(0);
+pub const IQ2_XXS: Grid = Grid(0);
 /// 512 entries.
-pub(super) const IQ2_XS: Grid = Grid(256);
+pub const IQ2_XS: Grid = Grid(256);
 /// 1024 entries.
-pub(super) const IQ2_S: Grid = Grid(768);
+pub const IQ2_S: Grid = Grid(768);
 /// 256 entries.
-pub(super) const IQ3_XXS: Grid = Grid(1792);
+pub const IQ3_XXS: Grid = Grid(1792);
 /// 512 entries.
-pub(super) const IQ3_S: Grid = Grid(2048);
+pub const IQ3_S: Grid = Grid(2048);
 /// 2048 entries.
 pub(super) const IQ1: Grid = Grid(2560);
 
 impl Grid {
     /// The eight 2-bit codes of entry `index`.
-    pub(super) fn eight(self, index: usize) -> [u8; 8] {
-        let entry = self.entry(index);
-        std::array::from_fn(|element| (entry >> (2 * element) & 3) as u8)
+    #[must_use]
+    pub const fn eight(self, index: usize) -> [u8; 8] {
+        self.codes::<8>(index)
     }
 
     /// The four 4-bit codes of entry `index`.
-    pub(super) fn four(self, index: usize) -> [u8; 4] {
-        let entry = self.entry(index);
-        std::array::from_fn(|element| (entry >> (4 * element) & 15) as u8)
+    #[must_use]
+    pub const fn four(self, index: usize) -> [u8; 4] {
+        self.codes::<4>(index)
     }
 
-    fn entry(self, index: usize) -> u16 {
+    const fn codes<const N: usize>(self, index: usize) -> [u8; N] {
         let at = 2 * (self.0 + index);
-        u16::from_le_bytes([TABLES[at], TABLES[at + 1]])
+        let entry = u16::from_le_bytes([TABLES[at], TABLES[at + 1]]);
+        let (bits, mut codes, mut element) = (16 / N, [0; N], 0);
+        while element < N {
+            codes[element] = (entry >> (bits * element)) as u8 & ((1 << bits) - 1);
+            element += 1;
+        }
+        codes
     }
 }
 
 /// The magnitudes of the IQ2 formats' codes; code 3 does not occur.
-pub(super) const IQ2_VALUES: [f32; 4] = [8.0, 25.0, 43.0, 0.0];
+pub const IQ2_VALUES: [u8; 4] = [8, 25, 43, 0];
+
+/// The magnitudes of IQ3_XXS's codes.
+pub const IQ3_XXS_VALUES: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 
 /// Eight signs of which seven bits are stored: the eighth makes their number even.
-pub(super) fn even_signs(seven: u8) -> u8 {
+#[must_use]
+pub const fn even_signs(seven: u8) -> u8 {
     seven | (seven.count_ones() as u8 & 1) << 7
 }
 

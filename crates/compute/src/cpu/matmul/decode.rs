@@ -4,8 +4,10 @@
 //! four at a time, one to a byte of a word, which is also how lines hold them; where a format's bytes are those of the lines,
 //! nothing is left to do but to move them.
 
+use super::grids;
 use super::packed::{BLOCK, Lanes, Line, Piece, QUADS};
 use andante_gguf::Format;
+use andante_gguf::quant::iq_grids::even_signs;
 use andante_gguf::quant::{iq4_xs, mxfp4, q3_k};
 
 /// One row of a group of [`super::packed::Packed`], written from its first column on.
@@ -33,6 +35,11 @@ impl Lane<'_> {
             Format::Q3_K => self.each::<3, 110>(bytes, |row, block| row.super_half_3(block)),
             Format::IQ4_XS => self.each::<4, 136>(bytes, |row, block| row.super_4(block)),
             Format::MXFP4 => self.each::<4, 17>(bytes, |row, block| row.exponent(block)),
+            Format::IQ2_XXS => self.each::<3, 66>(bytes, |row, block| row.grid_2_xxs(block)),
+            Format::IQ2_XS => self.each::<3, 74>(bytes, |row, block| row.grid_2_xs(block)),
+            Format::IQ2_S => self.each::<3, 82>(bytes, |row, block| row.grid_2_s(block)),
+            Format::IQ3_XXS => self.each::<4, 98>(bytes, |row, block| row.grid_3_xxs(block)),
+            Format::IQ3_S => self.each::<4, 110>(bytes, |row, block| row.grid_3_s(block)),
             _ => unreachable!("{format} has no packed form"),
         }
     }
@@ -72,6 +79,12 @@ impl<const BITS: usize> Cursor<'_, BITS> {
                 words[piece.line] |= piece.write(codes);
             }
         }
+        self.words(words);
+    }
+
+    /// The same, one word of every line being known.
+    #[inline(always)]
+    fn words(&mut self, words: [u32; BITS]) {
         let block = self.blocks.next().expect("a row fits its lane");
         for (line, word) in block.iter_mut().zip(words) {
             line.0.as_chunks_mut::<4>().0[self.lane] = word.to_le_bytes();
@@ -214,11 +227,120 @@ impl<const BITS: usize> Cursor<'_, BITS> {
         }
     }
 
+    /// Two scales of which the file has `s` for `2 s + 1`.
+    #[inline(always)]
+    fn odd_scales(&mut self, [first, second]: [u8; 2]) {
+        let odd = |nibble: u8| 2 * (nibble & 15) + 1;
+        self.scale(u16::from_le_bytes([odd(first), odd(second)]));
+    }
+
     /// MXFP4: an exponent, 16 bytes of nibbles. Its scales have one bit of mantissa at most, so a bf16 holds them.
     #[inline(always)]
     fn exponent(&mut self, block: &[u8]) {
         self.scale((mxfp4::scale(block[0]).to_bits() >> 16) as u16);
         self.codes(split_nibbles(&block[1..]));
+    }
+}
+
+impl Cursor<'_, 3> {
+    /// 32 columns as entries of [`grids::Eights`] and signs of [`grids::SIGNS`], one of each for eight columns.
+    #[inline(always)]
+    fn groups(&mut self, magnitudes: [u32; 4], signs: [u32; 4]) {
+        let [a, b, c, d] = magnitudes;
+        let [e, f, g, h] = signs;
+        self.words([a | b << 4, c | d << 4, e | f << 2 | g << 4 | h << 6]);
+    }
+
+    /// IQ2_XXS: f16 `d`; for every 32 columns four indices and a u32: seven bits of signs for each, four of scale on top.
+    #[inline(always)]
+    fn grid_2_xxs(&mut self, block: &[u8]) {
+        self.scales(&block[..2]);
+        let fields = block[2..].as_chunks::<8>().0;
+        for [first, second] in fields.as_chunks::<2>().0 {
+            self.odd_scales([first[7] >> 4, second[7] >> 4]);
+        }
+        for &[i, j, k, l, ref rest @ ..] in fields {
+            let rest = u32::from_le_bytes(*rest);
+            let signs = [0, 7, 14, 21].map(|at| grids::EVEN_SIGNS[(rest >> at & 127) as usize]);
+            self.groups([i, j, k, l].map(|i| grids::IQ2_XXS[usize::from(i)]), signs);
+        }
+    }
+
+    /// IQ2_XS: f16 `d`; 32 u16 of nine bits of index and seven of signs; 16 nibbles of scales.
+    #[inline(always)]
+    fn grid_2_xs(&mut self, block: &[u8]) {
+        self.scales(&block[..2]);
+        block[66..]
+            .iter()
+            .for_each(|&b| self.odd_scales([b, b >> 4]));
+        for fields in block[2..66].as_chunks::<8>().0 {
+            let fields = words::<2>(fields);
+            let field = |i: usize| (fields[i / 2] >> (16 * (i % 2)) & 0xffff) as usize;
+            self.groups(
+                std::array::from_fn(|i| grids::IQ2_XS[field(i) & 511]),
+                std::array::from_fn(|i| grids::EVEN_SIGNS[field(i) >> 9]),
+            );
+        }
+    }
+
+    /// IQ2_S: f16 `d`; 32 bytes of indices, 32 of signs, 8 of the indices' upper pairs of bits, 16 nibbles of scales.
+    #[inline(always)]
+    fn grid_2_s(&mut self, block: &[u8]) {
+        self.scales(&block[..2]);
+        block[74..]
+            .iter()
+            .for_each(|&b| self.odd_scales([b, b >> 4]));
+        let (indices, signs) = block[2..66].split_at(32);
+        let fields = indices
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .zip(signs.as_chunks::<4>().0);
+        for ((indices, signs), upper) in fields.zip(&block[66..74]) {
+            let index = |i: usize| usize::from(indices[i]) | usize::from(upper >> (2 * i) & 3) << 8;
+            self.groups(
+                std::array::from_fn(|i| grids::IQ2_S[index(i)]),
+                signs.map(|signs| grids::SIGNS[usize::from(signs)]),
+            );
+        }
+    }
+}
+
+impl Cursor<'_, 4> {
+    /// IQ3_XXS: f16 `d`; 64 bytes of indices; a u32 for every 32 columns: four times seven bits of signs, four of scale on top.
+    #[inline(always)]
+    fn grid_3_xxs(&mut self, block: &[u8]) {
+        self.scales(&block[..2]);
+        let (indices, rest) = block[2..].split_at(64);
+        let rest = words::<8>(rest);
+        for pair in rest.as_chunks::<2>().0 {
+            self.odd_scales(pair.map(|rest| (rest >> 28) as u8));
+        }
+        for (indices, rest) in indices.as_chunks::<8>().0.iter().zip(rest) {
+            self.codes(std::array::from_fn(|quad| {
+                let signs = even_signs((rest >> (7 * (quad / 2)) & 127) as u8);
+                let signs = spread(u32::from(signs) >> (4 * (quad % 2)));
+                grids::IQ3_XXS[usize::from(indices[quad])] | signs << 3
+            }));
+        }
+    }
+
+    /// IQ3_S: f16 `d`; 64 bytes of indices, 8 of their upper bits, 32 of signs, 8 nibbles of scales.
+    #[inline(always)]
+    fn grid_3_s(&mut self, block: &[u8]) {
+        self.scales(&block[..2]);
+        block[106..]
+            .iter()
+            .for_each(|&b| self.odd_scales([b, b >> 4]));
+        let (indices, rest) = block[2..106].split_at(64);
+        let (upper, signs) = rest.split_at(8);
+        let fields = indices.as_chunks::<8>().0.iter().zip(words::<8>(signs));
+        for ((indices, signs), upper) in fields.zip(upper) {
+            self.codes(std::array::from_fn(|quad| {
+                let index = usize::from(indices[quad]) | usize::from(upper >> quad & 1) << 8;
+                grids::IQ3_S[index] | spread(signs >> (4 * quad)) << 3
+            }));
+        }
     }
 }
 

@@ -15,13 +15,15 @@
 //! | 8 | 8 | line `j`: quad `j` |
 //!
 //! What is stored are codes; [`Codes`] says which unsigned values they stand for, and [`Kind::offset`] is subtracted from
-//! those. Scales stay as compact as in the file
+//! those. A file may store groups of codes as indices of a grid: such are looked up when they are laid out, which takes half
+//! as much memory again as the indices but leaves the kernels no tables to search. Scales stay as compact as in the file
 //! ([`Scales`]), in lanes of sixteen rows as well.
 
 use super::decode::Lane;
 use crate::ComputeError;
 use crate::cpu::memory::{Arena, Pages};
 use crate::cpu::pool::{Pool, STRIP};
+use andante_gguf::quant::iq_grids;
 use andante_gguf::{Format, Tensor, quant};
 use half::{bf16, f16};
 use std::sync::Mutex;
@@ -110,6 +112,12 @@ pub(crate) enum Codes {
     Iq4,
     /// The values of MXFP4.
     Mxfp4,
+    /// A magnitude of the IQ2 formats in two bits, and its sign.
+    Iq2,
+    /// A magnitude of IQ3_XXS in three bits, and its sign.
+    Iq3Xxs,
+    /// Of IQ3_S, likewise.
+    Iq3S,
 }
 
 impl Codes {
@@ -119,24 +127,44 @@ impl Codes {
             Self::Linear => 0,
             Self::Iq4 => 128,
             Self::Mxfp4 => 12,
+            Self::Iq2 => 43,
+            Self::Iq3Xxs => 62,
+            Self::Iq3S => 15,
         }
     }
 
-    /// What each 4-bit code stands for, the offset added.
+    /// What each code of up to four bits stands for, the offset added.
     pub(crate) const fn table(self) -> Option<[u8; 16]> {
-        let values = match self {
-            Self::Linear => return None,
-            Self::Iq4 => quant::iq4_nl::VALUES,
-            Self::Mxfp4 => quant::mxfp4::VALUES,
-        };
         let mut table = [0; 16];
         let mut code = 0;
         while code < 16 {
-            table[code] = values[code].cast_unsigned().wrapping_add(self.offset());
+            let value = match self {
+                Self::Linear => return None,
+                Self::Iq4 => quant::iq4_nl::VALUES[code],
+                Self::Mxfp4 => quant::mxfp4::VALUES[code],
+                Self::Iq2 => signed(iq_grids::IQ2_VALUES[code % 4], code / 4 % 2),
+                Self::Iq3Xxs => signed(iq_grids::IQ3_XXS_VALUES[code % 8], code / 8),
+                Self::Iq3S => signed((2 * (code % 8) + 1) as u8, code / 8),
+            };
+            table[code] = value.cast_unsigned().wrapping_add(self.offset());
             code += 1;
         }
         Some(table)
     }
+
+    /// What the scale of a block of [`Scales::Super`] and [`Scales::SuperHalf`] is multiplied by: a power of two.
+    pub(crate) const fn factor(self) -> f32 {
+        match self {
+            Self::Linear | Self::Iq4 | Self::Mxfp4 | Self::Iq3S => 1.0,
+            Self::Iq2 => 0.125,
+            Self::Iq3Xxs => 0.25,
+        }
+    }
+}
+
+const fn signed(magnitude: u8, negative: usize) -> i8 {
+    let magnitude = magnitude.cast_signed();
+    if negative == 0 { magnitude } else { -magnitude }
 }
 
 /// What a kernel must know of a packed format.
@@ -159,8 +187,8 @@ impl Kind {
             offset,
             scales,
         };
-        let table = |codes: Codes, scales| Self {
-            bits: 4,
+        let table = |bits, codes: Codes, scales| Self {
+            bits,
             codes,
             offset: codes.offset(),
             scales,
@@ -176,9 +204,13 @@ impl Kind {
             Format::Q4_K => linear(4, 0, Scales::SuperMin),
             Format::Q5_K => linear(5, 0, Scales::SuperMin),
             Format::Q6_K => linear(6, 32, Scales::SuperHalf),
-            Format::IQ4_NL => table(Codes::Iq4, Scales::Plain),
-            Format::IQ4_XS => table(Codes::Iq4, Scales::Super),
-            Format::MXFP4 => table(Codes::Mxfp4, Scales::Bf16),
+            Format::IQ4_NL => table(4, Codes::Iq4, Scales::Plain),
+            Format::IQ4_XS => table(4, Codes::Iq4, Scales::Super),
+            Format::MXFP4 => table(4, Codes::Mxfp4, Scales::Bf16),
+            Format::IQ2_XXS => table(3, Codes::Iq2, Scales::Super),
+            Format::IQ2_XS | Format::IQ2_S => table(3, Codes::Iq2, Scales::SuperHalf),
+            Format::IQ3_XXS => table(4, Codes::Iq3Xxs, Scales::Super),
+            Format::IQ3_S => table(4, Codes::Iq3S, Scales::Super),
             _ => return None,
         })
     }
@@ -352,6 +384,7 @@ impl Group<'_> {
         let entry = |index: usize| self.scales[index].0[lane];
         let float = |index: usize| f16::from_bits(entry(index)).to_f32();
         let half = |bytes: u16| bytes.to_le_bytes()[column / (BLOCK / 2)];
+        let factor = self.kind.codes.factor();
         match self.kind.scales {
             Scales::Plain => float(block),
             Scales::Bf16 => bf16::from_bits(entry(block)).to_f32(),
@@ -359,7 +392,7 @@ impl Group<'_> {
             Scales::Super => {
                 let base = block / SUPER * (1 + SUPER / 2);
                 let pair = entry(base + 1 + block % SUPER / 2).to_le_bytes();
-                float(base) * f32::from(pair[block % 2].cast_signed())
+                factor * (float(base) * f32::from(pair[block % 2].cast_signed()))
             }
             Scales::SuperMin => {
                 let base = block / SUPER * (2 + SUPER);
@@ -367,7 +400,8 @@ impl Group<'_> {
             }
             Scales::SuperHalf => {
                 let base = block / SUPER * (1 + SUPER);
-                float(base) * f32::from(half(entry(base + 1 + block % SUPER)).cast_signed())
+                let scale = half(entry(base + 1 + block % SUPER)).cast_signed();
+                factor * (float(base) * f32::from(scale))
             }
             Scales::SuperHalfMin => {
                 let base = block / SUPER * (2 + SUPER);

@@ -269,6 +269,10 @@ fn unpack_scales<L: Layout>(
     let zero = _mm256_setzero_ps();
     let base = block / SUPER * L::SCALES.lanes(SUPER);
     let within = block % SUPER;
+    let factored = |scale| match L::FACTOR {
+        1.0 => scale,
+        factor => _mm256_mul_ps(scale, _mm256_set1_ps(factor)),
+    };
     match L::SCALES {
         Scales::Plain => ([float(block), zero], [zero; 2]),
         Scales::Bf16 => {
@@ -281,7 +285,7 @@ fn unpack_scales<L: Layout>(
             let up = _mm_cvtsi32_si128(24 - 8 * (within % 2) as i32);
             let scale = _mm256_srai_epi32::<24>(_mm256_sll_epi32(pair, up));
             let scale = _mm256_mul_ps(float(base), _mm256_cvtepi32_ps(scale));
-            ([scale, zero], [zero; 2])
+            ([factored(scale), zero], [zero; 2])
         }
         Scales::SuperMin => {
             let both = _mm256_cvtepu16_epi32(load(base + 2 + within));
@@ -297,7 +301,11 @@ fn unpack_scales<L: Layout>(
             let both = _mm256_cvtepi16_epi32(load(base + 1 + within));
             let first = _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(both)));
             let last = _mm256_cvtepi32_ps(_mm256_srai_epi32::<8>(both));
-            ([_mm256_mul_ps(d, first), _mm256_mul_ps(d, last)], [zero; 2])
+            let scales = [
+                factored(_mm256_mul_ps(d, first)),
+                factored(_mm256_mul_ps(d, last)),
+            ];
+            (scales, [zero; 2])
         }
         Scales::SuperHalfMin => {
             let (d, dmin) = (float(base), negative(base + 1));

@@ -246,6 +246,10 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], [__m
     let zero = _mm512_setzero_ps();
     let base = block / SUPER * L::SCALES.lanes(SUPER);
     let within = block % SUPER;
+    let factored = |scale| match L::FACTOR {
+        1.0 => scale,
+        factor => _mm512_mul_ps(scale, _mm512_set1_ps(factor)),
+    };
     match L::SCALES {
         Scales::Plain => ([half(block), zero], [zero; 2]),
         Scales::Bf16 => {
@@ -258,7 +262,7 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], [__m
             let up = _mm_cvtsi32_si128(24 - 8 * (within % 2) as i32);
             let scale = _mm512_srai_epi32::<24>(_mm512_sll_epi32(pair, up));
             let scale = _mm512_mul_ps(half(base), _mm512_cvtepi32_ps(scale));
-            ([scale, zero], [zero; 2])
+            ([factored(scale), zero], [zero; 2])
         }
         Scales::SuperMin => {
             let both = _mm512_cvtepu16_epi32(load(base + 2 + within));
@@ -274,7 +278,11 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize) -> ([__m512; 2], [__m
             let both = _mm512_cvtepi16_epi32(load(base + 1 + within));
             let first = _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(both)));
             let last = _mm512_cvtepi32_ps(_mm512_srai_epi32::<8>(both));
-            ([_mm512_mul_ps(d, first), _mm512_mul_ps(d, last)], [zero; 2])
+            let scales = [
+                factored(_mm512_mul_ps(d, first)),
+                factored(_mm512_mul_ps(d, last)),
+            ];
+            (scales, [zero; 2])
         }
         Scales::SuperHalfMin => {
             let (d, dmin) = (half(base), negative(base + 1));

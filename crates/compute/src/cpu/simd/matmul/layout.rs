@@ -12,6 +12,8 @@ pub(super) trait Layout {
     const SPANS: usize = Self::SCALES.spans();
     /// Whether spans have a minimum.
     const MIN: bool = Self::SCALES.has_min();
+    /// What the scale of a block of a super-block is multiplied by.
+    const FACTOR: f32 = Self::CODES.factor();
     /// What codes stand for, where they do not stand for themselves.
     const TABLE: Option<[u8; 16]> = Self::CODES.table();
     /// The largest unsigned value.
@@ -72,6 +74,10 @@ layouts! {
     Iq4: 4, Iq4, Plain;
     Iq4Super: 4, Iq4, Super;
     Mxfp4: 4, Mxfp4, Bf16;
+    Iq2Super: 3, Iq2, Super;
+    Iq2Half: 3, Iq2, SuperHalf;
+    Iq3XxsSuper: 4, Iq3Xxs, Super;
+    Iq3SSuper: 4, Iq3S, Super;
 }
 
 /// Evaluates the expression with the type of the kind's layout.
@@ -99,6 +105,10 @@ macro_rules! for_layout {
             (Codes::Iq4, 4, Scales::Plain) => with!(Iq4),
             (Codes::Iq4, 4, Scales::Super) => with!(Iq4Super),
             (Codes::Mxfp4, 4, Scales::Bf16) => with!(Mxfp4),
+            (Codes::Iq2, 3, Scales::Super) => with!(Iq2Super),
+            (Codes::Iq2, 3, Scales::SuperHalf) => with!(Iq2Half),
+            (Codes::Iq3Xxs, 4, Scales::Super) => with!(Iq3XxsSuper),
+            (Codes::Iq3S, 4, Scales::Super) => with!(Iq3SSuper),
             (codes, bits, scales) => {
                 unreachable!("no format has {bits} bits of {codes:?} with {scales:?}")
             }

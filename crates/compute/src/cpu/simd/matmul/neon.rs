@@ -293,6 +293,10 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize, quarter: usize) -> Sp
     let zero = vdupq_n_f32(0.0);
     let base = block / SUPER * L::SCALES.lanes(SUPER);
     let within = block % SUPER;
+    let factored = |scale| match L::FACTOR {
+        1.0 => scale,
+        factor => vmulq_n_f32(scale, factor),
+    };
     match L::SCALES {
         Scales::Plain => ([float(block), zero], [zero; 2]),
         Scales::Bf16 => (
@@ -304,7 +308,7 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize, quarter: usize) -> Sp
             let up = 24 - 8 * (within % 2) as i32;
             let scale = vshlq_s32(signed(base + 1 + within / 2), vdupq_n_s32(up));
             let scale = vcvtq_f32_s32(vshrq_n_s32::<24>(scale));
-            ([vmulq_f32(float(base), scale), zero], [zero; 2])
+            ([factored(vmulq_f32(float(base), scale)), zero], [zero; 2])
         }
         Scales::SuperMin => {
             let both = wide(base + 2 + within);
@@ -320,7 +324,8 @@ fn unpack_scales<L: Layout>(lanes: &[Lanes], block: usize, quarter: usize) -> Sp
             let both = signed(base + 1 + within);
             let first = vcvtq_f32_s32(vshrq_n_s32::<24>(vshlq_n_s32::<24>(both)));
             let last = vcvtq_f32_s32(vshrq_n_s32::<8>(both));
-            ([vmulq_f32(d, first), vmulq_f32(d, last)], [zero; 2])
+            let scales = [factored(vmulq_f32(d, first)), factored(vmulq_f32(d, last))];
+            (scales, [zero; 2])
         }
         Scales::SuperHalfMin => {
             let (d, dmin) = (float(base), negative(base + 1));
