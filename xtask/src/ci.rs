@@ -29,6 +29,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step("clients on a real model", || {
         crate::clients::run(root, &["--real".to_owned()])
     })?;
+    step("page", || crate::page::run(root, &[]))?;
     // Once more by itself: how many states there are is a result.
     cargo(
         root,

@@ -9,6 +9,7 @@ mod ci;
 mod clients;
 mod kill_store;
 mod mutants;
+mod page;
 mod peers;
 mod restart_store;
 mod served;
@@ -39,6 +40,9 @@ const USAGE: &str = "usage: cargo xtask <command>
           server whose model follows a script, and schemathesis against its OpenAPI document; with --real, other programs
           against a real model; with --agents, installs coding agents and has them do a task; with --llama-server, runs
           llama.cpp's own tests of its server
+  page [NAME…]
+          drives the page in Chromium (Debian's package) against real servers: chat, schedule, hostile answers, keys,
+          accessibility; of the modules in scripts/page that are named, or all
   shared-store
           two servers share their KV through an S3-compatible server from a Python package, which then goes away
   bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Some("kill-store") => kill_store::run(&root(), &args[1..]),
         Some("restart-store") => restart_store::run(&root(), &args[1..]),
         Some("clients") => clients::run(&root(), &args[1..]),
+        Some("page") => page::run(&root(), &args[1..]),
         Some("shared-store") => shared_store::run(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TextStack};
 use andante_gguf::GgufFile;
+use andante_server::FormatShare;
 use andante_text::{ChatTemplate, Dialect, Tokenizer};
 use anyhow::{Context, Result};
 
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) kv_block_bytes: u64,
     /// Tokens of one.
     pub(crate) kv_block_tokens: u32,
+    /// What the model's tensors are made of.
+    pub(crate) formats: Vec<FormatShare>,
     thread: EngineThread,
 }
 
@@ -47,6 +50,7 @@ pub(crate) fn start(
     change(&mut config);
     config.secret = place.as_ref().and_then(Place::key);
     let layout = loaded.model.kv_layout();
+    let formats = formats(&loaded.file);
     let store = place.map(|place| place.open(&*loaded.model)).transpose()?;
     let (handle, thread) = andante_engine::spawn_with_store(loaded.model, text?, &config, store)
         .context("cannot start the engine")?;
@@ -56,8 +60,30 @@ pub(crate) fn start(
         load_time: loaded.load_time,
         kv_block_bytes: layout.block_bytes,
         kv_block_tokens: layout.block_tokens,
+        formats,
         thread,
     })
+}
+
+/// The largest first.
+fn formats(file: &GgufFile) -> Vec<FormatShare> {
+    let mut shares: Vec<FormatShare> = Vec::new();
+    for tensor in file.tensors() {
+        let (name, bytes) = (tensor.format.name(), tensor.data.len() as u64);
+        match shares.iter_mut().find(|share| share.format == name) {
+            Some(share) => {
+                share.tensors += 1;
+                share.bytes += bytes;
+            }
+            None => shares.push(FormatShare {
+                format: name.to_owned(),
+                tensors: 1,
+                bytes,
+            }),
+        }
+    }
+    shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+    shares
 }
 
 fn text_stack(file: &GgufFile, args: &EngineArgs) -> Result<TextStack> {

@@ -19,7 +19,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::EngineConfig;
 use crate::constraints::Masks;
 use crate::error::{EngineError, Failure};
-use crate::event::Pushed;
+use crate::event::{FinishReason, Pushed};
 use crate::generation::{Generation, Said, Timeouts};
 use crate::handle::{EngineHandle, Health, Shared, TextStack};
 use crate::mailbox::{Inbox, Woken, mailbox};
@@ -29,6 +29,7 @@ use crate::sampler::Scratch;
 use crate::status::{IoRecord, StepRecord};
 use crate::store::{self, Remembered, Store, Stores};
 use crate::tenant::Names;
+use crate::timeline::{Ending as Ended, Moment, Writer};
 
 /// Most bytes that one unit copies to be saved.
 const SAVE_BYTES: u64 = 32 << 20;
@@ -60,6 +61,7 @@ pub struct Engine {
     /// It has been said that the stall bound cannot be kept.
     told_stall: bool,
     shared: Arc<Shared>,
+    timeline: Writer,
     inbox: Inbox,
     generations: BTreeMap<SeqId, Generation>,
     ending: Option<Ending>,
@@ -135,7 +137,7 @@ impl Engine {
             .filter(|&token| text.tokenizer.is_end(token))
             .collect();
         let (mailbox, inbox) = mailbox();
-        let shared = Arc::new(Shared::new(config, info, text, &scheduler, clock));
+        let shared = Arc::new(Shared::new(config, info, text, (&scheduler, layout), clock));
         tracing::info!("scheduler: {}", shared.status().config);
         let mut engine = Self {
             model,
@@ -149,6 +151,7 @@ impl Engine {
             names: Names::default(),
             tenants_us: None,
             told_stall: false,
+            timeline: Writer::new(Arc::clone(&shared.timeline)),
             shared: Arc::clone(&shared),
             inbox,
             generations: BTreeMap::new(),
@@ -274,6 +277,8 @@ impl Engine {
         for (&id, generation) in &mut self.generations {
             if generation.is_queued() && self.scheduler.is_resident(id) {
                 generation.admit(now_us);
+                let at_us = now_us;
+                self.timeline.add(&Moment::Admitted { at_us, id });
             }
         }
     }
@@ -314,7 +319,16 @@ impl Engine {
                 .scheduler
                 .cached_tokens(part.id)
                 .expect("a planned sequence lives");
-            generation.start(self.launched.record.started_us, cached);
+            let at_us = self.launched.record.started_us;
+            if !generation.has_started() {
+                self.timeline.add(&Moment::Started {
+                    at_us,
+                    id: part.id,
+                    cached_tokens: cached,
+                });
+            }
+            generation.start(at_us, cached);
+            generation.compute(part.start + part.tokens);
         }
         if self.batch.is_empty() {
             // A step of I/O alone.
@@ -331,7 +345,16 @@ impl Engine {
         if let IoKind::Load { id, .. } = unit.kind {
             // What is loaded ahead has none.
             if let Some(generation) = self.generations.get_mut(&id) {
-                generation.start(self.launched.record.started_us, 0);
+                let at_us = self.launched.record.started_us;
+                if !generation.has_started() {
+                    let cached_tokens = self.scheduler.cached_tokens(id).unwrap_or(0);
+                    self.timeline.add(&Moment::Started {
+                        at_us,
+                        id,
+                        cached_tokens,
+                    });
+                }
+                generation.start(at_us, 0);
             }
         }
         let store = self
@@ -370,7 +393,21 @@ impl Engine {
             self.tell(id, now_us);
         }
         self.launched.sampled = sampled;
+        self.tell_progress(now_us);
         Ok(())
+    }
+
+    /// Tells those who asked for it how far their prompts have come.
+    fn tell_progress(&mut self, now_us: u64) {
+        let cost = self.scheduler.stats().cost;
+        let ranges = std::mem::take(&mut self.launched.ranges);
+        for &(id, _, ended) in &ranges {
+            let generation = self.generations.get_mut(&id).filter(|_| !ended);
+            if generation.is_some_and(|generation| generation.emit_progress(&cost, now_us)) {
+                self.cancel(id);
+            }
+        }
+        self.launched.ranges = ranges;
     }
 
     /// One outcome for each row and range of the step in flight.
@@ -449,10 +486,18 @@ impl Engine {
             Said::Running(Pushed::Full) => {
                 generation.park(now_us);
                 self.scheduler.park(id);
+                let at_us = now_us;
+                self.timeline.add(&Moment::Parked { at_us, id });
             }
             Said::Running(Pushed::Closed) => self.cancel(id),
             Said::Ended(end) => {
                 let generation = self.generations.remove(&id).expect("it was found above");
+                let how = match &end {
+                    Ok(FinishReason::Stop { .. }) => Ended::Stop,
+                    Ok(FinishReason::Length) => Ended::Length,
+                    Err(_) => Ended::Failed,
+                };
+                self.timeline.add(&generation.ended(how, now_us));
                 match end {
                     Ok(reason) => generation.finish(reason, &self.shared.text.tokenizer, now_us),
                     Err(failure) => generation.fail(failure),

@@ -15,11 +15,14 @@ use andante_text::Part;
 use crate::error::Failure;
 use crate::mailbox::{Command, Mailbox};
 use crate::places::Permit;
+use crate::progress::PromptProgress;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
 /// One thing that happened to a request, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// A part of the prompt is computed, for a request that [asks](crate::Request::with_progress) to be told.
+    Progress(PromptProgress),
     /// The prompt is computed; the first token follows.
     Started {
         /// Tokens of the prompt.
@@ -264,7 +267,11 @@ impl EventSink {
             // Before the client hears of the end, so that its next request finds the place free.
             state.permit = None;
         }
-        state.events.push_back(event);
+        match (&event, state.events.back_mut()) {
+            // Whoever has not read the last one has no use for it any more.
+            (Event::Progress(_), Some(last @ Event::Progress(_))) => *last = event,
+            _ => state.events.push_back(event),
+        }
         let full = !self.ended && state.events.len() >= self.ring.capacity;
         state.parked = full;
         let waker = state.waker.take();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use andante_model::Pooling;
-use andante_sched::Outcome;
+use andante_sched::{CostModel, Outcome};
 use andante_text::{Opening, Output, OutputStream, Part, Tokenizer, Turn};
 
 use crate::config::EngineConfig;
@@ -15,11 +15,13 @@ use crate::event::{
 use crate::handle::Shared;
 use crate::mailbox::Submission;
 use crate::pool::Pool;
+use crate::progress::PromptProgress;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch, Unusable};
 use crate::seal;
 use crate::spellings::{Spellings, Spelt};
 use crate::status::Status;
 use crate::thinking::Thinking;
+use crate::timeline::{Ending, Moment};
 use crate::turns::Turns;
 
 /// What a generation has said at the end of a step.
@@ -79,6 +81,10 @@ pub(crate) struct Generation {
     /// When its last token was chosen, or its reader made room again.
     last_token_us: u64,
     longest_gap_us: u64,
+    /// Prompt tokens that are computed, or found, when the step in flight is over.
+    computed: u32,
+    /// Its client wants to hear of that.
+    reports_progress: bool,
     /// When its reader stopped reading.
     parked_us: Option<u64>,
     /// Entries whose text is held back.
@@ -157,6 +163,8 @@ impl Generation {
             first_token_us: 0,
             last_token_us: 0,
             longest_gap_us: 0,
+            computed: 0,
+            reports_progress: request.reports_progress,
             parked_us: None,
             logprobs: Vec::new(),
             pool: request.pooling.map(Pool::new),
@@ -175,6 +183,11 @@ impl Generation {
     pub(crate) fn start(&mut self, now_us: u64, cached_tokens: u32) {
         self.started_us.get_or_insert(now_us);
         self.usage.cached_tokens = cached_tokens;
+    }
+
+    /// Notes how much of its prompt there is after the step in flight.
+    pub(crate) fn compute(&mut self, tokens: u32) {
+        self.computed = tokens;
     }
 
     /// How its hidden states become one, if it is to be an embedding.
@@ -456,6 +469,27 @@ impl Generation {
         match self.end.take() {
             Some(end) => Said::Ended(end),
             None => Said::Running(pushed),
+        }
+    }
+
+    /// Tells the client how far its prompt has come, if it asked for that. True when nobody reads any more.
+    pub(crate) fn emit_progress(&mut self, cost: &CostModel, now_us: u64) -> bool {
+        let (Some(started_us), true) = (self.started_us, self.reports_progress) else {
+            return false;
+        };
+        let elapsed_us = now_us.saturating_sub(started_us);
+        let progress = PromptProgress::new(self.usage, self.computed, elapsed_us, cost);
+        self.sink.push(Event::Progress(progress)) == Pushed::Closed
+    }
+
+    /// How it ended, for whoever watches.
+    pub(crate) fn ended(&self, how: Ending, at_us: u64) -> Moment {
+        Moment::Ended {
+            at_us,
+            id: self.id,
+            how,
+            cached_tokens: self.usage.cached_tokens,
+            tokens: self.usage.completion_tokens,
         }
     }
 

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use andante_model::{ModelInfo, Pooling};
-use andante_sched::{Priority, Scheduler};
+use andante_model::{KvLayout, ModelInfo, Pooling};
+use andante_sched::{PrefixMap, Priority, Scheduler};
 use andante_text::{
     ChatRequest, ChatTemplate, Dialect, Opening, Prompt, Tokenizer, ToolChoice, replay,
 };
@@ -24,6 +24,7 @@ use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
 use crate::status::Status;
 use crate::tenant::{self, Tenant};
+use crate::timeline::{Timeline, TimelineReader};
 use crate::turns::Turns;
 
 /// A way to one engine; clones lead to the same one. The engine ends when the last handle and the last stream are gone.
@@ -256,6 +257,7 @@ impl EngineHandle {
             salt,
             pooling: None,
             opening: None,
+            reports_progress: false,
         })
     }
 
@@ -315,6 +317,33 @@ impl EngineHandle {
         let mut status = self.shared.status().clone();
         status.health = self.health();
         status
+    }
+
+    /// What happens from now on, and what the engine still knows of before.
+    #[must_use]
+    pub fn timeline(&self) -> TimelineReader {
+        TimelineReader::new(Arc::clone(&self.shared.timeline))
+    }
+
+    /// The time now, by the clock that the engine counts by.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.shared.clock.now_us()
+    }
+
+    /// The number by which a timeline tells a tenant, or a map of prefixes a salt, from others. Another run of the engine has another one
+    /// for it, and nothing can be concluded from it.
+    #[must_use]
+    pub fn pseudonym(&self, of: u64) -> u32 {
+        self.shared.pseudonym(of)
+    }
+
+    /// Which prefixes memory holds. Waits until the engine is between two steps; `None` if it has ended.
+    #[must_use]
+    pub fn prefix_map(&self) -> Option<PrefixMap> {
+        let (answer, map) = std::sync::mpsc::channel();
+        self.mailbox.send(Command::Map(answer));
+        map.recv().ok()
     }
 
     /// Facts about the model.
@@ -432,6 +461,8 @@ pub(crate) struct Shared {
     /// The engine's estimate of when a place in the queue will be free, in seconds.
     pub(crate) retry_after_s: AtomicU32,
     status: Mutex<Status>,
+    pub(crate) timeline: Arc<Timeline>,
+    pseudonyms: RandomState,
 }
 
 impl Shared {
@@ -439,11 +470,11 @@ impl Shared {
         config: &EngineConfig,
         info: ModelInfo,
         text: TextStack,
-        scheduler: &Scheduler,
+        (scheduler, layout): (&Scheduler, KvLayout),
         clock: Arc<dyn Clock>,
     ) -> Self {
         let context = config.context_of(info.context);
-        let status = Status::new(config, context, scheduler);
+        let status = Status::new(config, context, scheduler, layout.block_bytes);
         Self {
             clock,
             pooling: config.pooling_of(&info),
@@ -460,12 +491,19 @@ impl Shared {
             health: AtomicU8::new(Health::Ready as u8),
             retry_after_s: AtomicU32::new(1),
             status: Mutex::new(status),
+            timeline: Arc::new(Timeline::new()),
+            pseudonyms: RandomState::new(),
         }
     }
 
     /// A name for a sequence that no other has.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn pseudonym(&self, of: u64) -> u32 {
+        // The upper half of the hash.
+        (self.pseudonyms.hash_one(of) >> 32) as u32
     }
 
     pub(crate) fn set_health(&self, health: Health) {

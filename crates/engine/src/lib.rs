@@ -20,6 +20,7 @@ mod mailbox;
 mod places;
 mod pool;
 mod preload;
+mod progress;
 mod recording;
 mod request;
 mod sampler;
@@ -31,12 +32,13 @@ mod store;
 mod sync;
 mod tenant;
 mod thinking;
+mod timeline;
 mod turns;
 
 pub use andante_model::{ModelInfo, Pooling};
 pub use andante_sched::{
-    CostModel, FRACTION_BITS, Mode, Prefill, Priority, Profile, SeqId, StallLimit,
-    Stats as SchedulerStats, TenantId, TenantStats,
+    CostModel, FRACTION_BITS, Mode, Prefill, PrefixMap, PrefixRun, Priority, Profile, SeqId,
+    StallLimit, Stats as SchedulerStats, TenantId, TenantStats,
 };
 
 pub use clock::{Clock, SystemClock};
@@ -46,6 +48,7 @@ pub use error::{EngineError, Failure, RequestError, SubmitError};
 pub use event::{Delta, Event, EventStream, FinishReason, Timings, TokenLogprob, TokenText, Usage};
 pub use handle::{EngineHandle, Health, TextStack};
 pub use mailbox::Shutdown;
+pub use progress::PromptProgress;
 pub use request::{PromptInput, Request};
 pub use sampling::{Constrained, Sampling};
 pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
@@ -54,3 +57,4 @@ pub use store::{
     Secret, Span, Store, StoreConfig, StoreStats, Transfer, inspect, prune, verify,
 };
 pub use tenant::Tenant;
+pub use timeline::{Ending, Moment, StepMoment, TimelineReader};

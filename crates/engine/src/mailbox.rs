@@ -6,7 +6,10 @@
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
+
+use andante_sched::PrefixMap;
 
 use crate::event::EventSink;
 use crate::request::Request;
@@ -21,6 +24,8 @@ pub(crate) enum Command {
     Cancel(u64),
     /// The client has made room in its ring.
     Unpark(u64),
+    /// Say which prefixes memory holds.
+    Map(Sender<PrefixMap>),
     /// End, now or when the running requests are done.
     Shutdown(Shutdown),
 }

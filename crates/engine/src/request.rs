@@ -28,6 +28,8 @@ pub struct Request {
     pub(crate) pooling: Option<Pooling>,
     /// How its answer is to be read, if it answers a conversation.
     pub(crate) opening: Option<Opening>,
+    /// The client is told how far the prompt has come.
+    pub(crate) reports_progress: bool,
 }
 
 impl Request {
@@ -47,6 +49,14 @@ impl Request {
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self
+    }
+
+    /// Whether there are to be [`Event::Progress`](crate::Event::Progress) events, after each step that computes a part of the prompt
+    /// and does not end it; without this there are none.
+    #[must_use]
+    pub fn with_progress(mut self, reports: bool) -> Self {
+        self.reports_progress = reports;
         self
     }
 

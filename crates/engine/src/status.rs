@@ -28,6 +28,8 @@ pub struct Status {
     pub stall_auto: bool,
     /// Tokens of one KV block.
     pub block_tokens: u32,
+    /// Bytes of one, over all layers.
+    pub block_bytes: u64,
     /// The scheduler's own figures: queue, running sequences, blocks, steps, costs.
     pub scheduler: Stats,
     /// The tenants' accounts, at most a tenth of a second old.
@@ -71,7 +73,12 @@ impl Status {
     /// Steps kept in [`Self::recent`].
     const RECENT: usize = 64;
 
-    pub(crate) fn new(config: &EngineConfig, context: u32, scheduler: &Scheduler) -> Self {
+    pub(crate) fn new(
+        config: &EngineConfig,
+        context: u32,
+        scheduler: &Scheduler,
+        block_bytes: u64,
+    ) -> Self {
         let sched = scheduler.config();
         Self {
             health: Health::Ready,
@@ -81,6 +88,7 @@ impl Status {
             stall_asked_us: Some(sched.t_stall_us).filter(|&us| us != u64::MAX),
             stall_auto: sched.stall_auto,
             block_tokens: sched.block_tokens,
+            block_bytes,
             scheduler: scheduler.stats(),
             tenants: Vec::new(),
             finished: 0,

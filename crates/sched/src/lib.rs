@@ -12,6 +12,7 @@ mod config;
 mod cost;
 mod estimate;
 mod log;
+mod map;
 mod policy;
 mod prefix;
 mod queue;
@@ -26,6 +27,7 @@ mod tenants;
 pub use config::{Config, Mode, Profile};
 pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, Shape, micros, nanos};
 pub use log::{Entry, LOG_MAGIC, LogError, Planned, Replayed, replay};
+pub use map::{PrefixMap, PrefixRun};
 pub use scheduler::Scheduler;
 pub use stats::{BlockStats, StallLimit, Stats, TenantStats, Violations};
 pub use step::{

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::cost::{Regime, Shape};
 use crate::estimate::Estimate;
 use crate::log::{Entry, Recorder};
+use crate::map::PrefixMap;
 use crate::policy::{Candidate, Policy, Turn, View};
 use crate::queue::Queue;
 use crate::residents::{Residents, Slot};
@@ -333,6 +334,11 @@ impl Scheduler {
     /// The salt of the sequences that an indexed block belongs to.
     pub fn block_salt(&self, block: u32) -> u64 {
         self.blocks.salt(block)
+    }
+
+    /// Which prefixes memory holds, in at most `most` runs of blocks. Takes time and memory for every block.
+    pub fn prefix_map(&self, most: usize) -> PrefixMap {
+        PrefixMap::new(&self.blocks, most)
     }
 
     /// Whether there is a full block that the store was not offered yet.

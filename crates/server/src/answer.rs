@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use andante_engine::{
-    Delta, EngineHandle, Event, EventStream, FinishReason, Timings, TokenLogprob, Usage,
+    Delta, EngineHandle, Event, EventStream, FinishReason, PromptProgress, Timings, TokenLogprob,
+    Usage,
 };
 use andante_text::Part;
 use futures_core::Stream;
@@ -31,6 +32,8 @@ pub(crate) struct Answer {
 
 /// What happened, and to which choice.
 pub(crate) enum Progress {
+    /// A choice's prompt has come so far.
+    Prompt(usize, PromptProgress),
     /// With the tokens of its prompt.
     Started(usize, Usage),
     Delta(usize, Delta),
@@ -125,7 +128,7 @@ impl Answer {
             .collect();
         loop {
             match poll_fn(|cx| self.poll_progress(cx)).await {
-                Progress::Started(..) => {}
+                Progress::Prompt(..) | Progress::Started(..) => {}
                 Progress::Delta(choice, delta) => {
                     let choice = &mut choices[choice];
                     for part in delta.parts {
@@ -143,6 +146,7 @@ impl Answer {
 
     fn advance(&mut self, choice: usize, event: Option<Event>) -> Progress {
         match event {
+            Some(Event::Progress(progress)) => Progress::Prompt(choice, progress),
             Some(Event::Started {
                 prompt_tokens,
                 cached_tokens,

@@ -9,6 +9,8 @@ use crate::keys::ApiKey;
 pub struct ServerConfig {
     /// The name under which `/v1/models` lists the model. Requests may ask for any name: there is one model.
     pub model_name: String,
+    /// The formats of the model's tensors, for whoever looks at what is loaded.
+    pub formats: Vec<FormatShare>,
     /// Where a request's tenant is looked for, first to last. A request that has none of these is the default tenant's.
     pub tenant_from: Vec<TenantSource>,
     /// The keys that open the server; with none it is open to everybody who reaches it.
@@ -40,6 +42,7 @@ impl ServerConfig {
     pub fn new(model_name: impl Into<String>) -> Self {
         Self {
             model_name: model_name.into(),
+            formats: Vec::new(),
             tenant_from: vec![TenantSource::Header, TenantSource::User, TenantSource::Key],
             api_keys: Vec::new(),
             cors_origins: Vec::new(),
@@ -53,6 +56,17 @@ impl ServerConfig {
             max_preparing: std::thread::available_parallelism().map_or(2, usize::from),
         }
     }
+}
+
+/// The tensors of one format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatShare {
+    /// The format's name.
+    pub format: String,
+    /// How many tensors have it.
+    pub tensors: usize,
+    /// What they take in the file.
+    pub bytes: u64,
 }
 
 /// What names a request's tenant.

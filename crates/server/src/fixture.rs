@@ -78,12 +78,7 @@ impl Fixture {
     }
 
     pub(crate) async fn call(&self, request: Request<Body>) -> Reply {
-        let response = self
-            .router
-            .clone()
-            .oneshot(request)
-            .await
-            .expect("the router never fails");
+        let response = self.respond(request).await;
         let (parts, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.expect("a body that ends");
         Reply {
@@ -94,12 +89,17 @@ impl Fixture {
     }
 
     /// The response as soon as it has a head.
-    pub(crate) async fn open(&self, path: &str, body: &Value) -> axum::response::Response {
+    pub(crate) async fn respond(&self, request: Request<Body>) -> axum::response::Response {
         self.router
             .clone()
-            .oneshot(post(path, body.to_string()))
+            .oneshot(request)
             .await
             .expect("the router never fails")
+    }
+
+    /// That of a request with a body.
+    pub(crate) async fn open(&self, path: &str, body: &Value) -> axum::response::Response {
+        self.respond(post(path, body.to_string())).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

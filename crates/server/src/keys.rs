@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use andante_engine::Tenant;
 
 use crate::limits::Limits;
+use crate::page;
 
 /// A key, its holder's name, and how much may be asked with it.
 #[derive(Clone, PartialEq, Eq)]
@@ -143,8 +144,11 @@ pub(crate) fn position(keys: &[ApiKey], given: &str) -> Option<usize> {
     keys.iter().position(|key| key.is(given))
 }
 
-/// Whether a path is there for everybody: whether the server works, and what it has to offer.
+/// Whether a path is there for everybody: whether the server works, what it has to offer, the files of its page.
 pub(crate) fn is_public(path: &str) -> bool {
+    if path.starts_with(page::FOLDER) {
+        return true;
+    }
     let path = path.strip_prefix("/v1").unwrap_or(path);
     matches!(
         path,

@@ -11,6 +11,7 @@
 //! | `limits` | how much may be asked with a key |
 //! | `gate` | who is let in within these limits, by the clock |
 //! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
+//! | `page` | the page for browsers: the files of `web/` |
 //! | `answer` | the choices of one request as one sequence of events |
 //! | `caller` | whom a request is served for, and how urgent it is |
 //! | `sse` | that sequence as a body of server-sent events, or of lines |
@@ -33,10 +34,11 @@ mod json;
 mod keys;
 mod limits;
 mod listener;
+mod page;
 mod server;
 mod sse;
 
-pub use config::{ServerConfig, TenantSource};
+pub use config::{FormatShare, ServerConfig, TenantSource};
 pub use http::{Phase, serve};
 pub use keys::{ApiKey, KeyError, KeyFileError};
 pub use listener::{Listener, TlsError, TlsIdentity};

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use crate::api::{self, ResponseStore};
+use crate::api::{self, LastMap, ResponseStore};
 use crate::caller::{Account, Caller};
 use crate::config::ServerConfig;
 use crate::error::{ApiError, Envelope, Refusal};
@@ -46,6 +46,7 @@ struct Shared {
     /// Permits to parse, render and tokenise.
     preparing: Arc<Semaphore>,
     responses: ResponseStore,
+    last_map: LastMap,
     ids: RandomState,
     next_id: AtomicU64,
     started_at_s: u64,
@@ -63,6 +64,7 @@ impl Server {
                 .collect(),
             config: Arc::new(config),
             responses: ResponseStore::default(),
+            last_map: LastMap::default(),
             ids: RandomState::new(),
             next_id: AtomicU64::new(0),
             started_at_s: unix_time_s(),
@@ -112,6 +114,11 @@ impl Server {
     /// Responses that were asked to be kept.
     pub(crate) fn responses(&self) -> &ResponseStore {
         &self.shared.responses
+    }
+
+    /// The last description of the KV blocks.
+    pub(crate) fn last_map(&self) -> &LastMap {
+        &self.shared.last_map
     }
 
     pub(crate) fn started_at_s(&self) -> u64 {

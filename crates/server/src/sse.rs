@@ -63,6 +63,15 @@ impl Frames {
         self.0.extend_from_slice(b": keep-alive\n\n");
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What has been written, to be sent.
+    pub(crate) fn take(&mut self) -> Bytes {
+        std::mem::take(&mut self.0).into()
+    }
+
     fn json(&mut self, data: &impl Serialize) {
         // serde_json writes no raw line breaks, so one line holds any value.
         serde_json::to_writer(&mut self.0, data).expect("wire types are plain data");
@@ -123,6 +132,9 @@ impl<E: Encode> EventBody<E> {
                 return;
             };
             match progress {
+                Progress::Prompt(choice, progress) => {
+                    self.encoder.progress(choice, &progress, &mut self.frames);
+                }
                 Progress::Started(choice, prompt) => {
                     self.encoder.started(choice, prompt, &mut self.frames);
                 }
@@ -157,7 +169,7 @@ impl<E: Encode> Stream for EventBody<E> {
             return Poll::Ready(None);
         }
         body.fill(cx);
-        if body.frames.0.is_empty() {
+        if body.frames.is_empty() {
             if body.silence.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
@@ -166,7 +178,7 @@ impl<E: Encode> Stream for EventBody<E> {
         body.silence
             .as_mut()
             .reset(Instant::now() + body.keep_alive);
-        Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut body.frames.0)))))
+        Poll::Ready(Some(Ok(body.frames.take())))
     }
 }
 

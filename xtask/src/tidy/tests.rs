@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{check_named_tests, check_rust, check_text, function_names};
+use super::{check_named_tests, check_rust, check_text, function_names, vendored};
 
 fn rust_breaches(name: &str, text: &str) -> Vec<String> {
     let mut breaches = Vec::new();
@@ -61,4 +61,38 @@ fn a_page_names_tests_that_are_there() {
     let mut breaches = Vec::new();
     check_named_tests("docs/a.md", page, &functions, &mut breaches);
     assert_eq!(breaches, ["docs/a.md: there is no test `a::it_held`"]);
+}
+
+/// What is said of a folder with one library and its licence, both of which hold `abc`.
+fn vendored(manifest: &str, there: &[&str], content: &[u8]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let there = there.iter().map(|&name| name.to_owned()).collect();
+    let read = |name: &str| {
+        ["a.js", "a.LICENSE"]
+            .contains(&name)
+            .then(|| content.to_vec())
+    };
+    vendored::check_manifest(manifest, there, read, &mut breaches).expect("JSON");
+    breaches
+}
+
+#[test]
+fn what_others_wrote_is_as_it_was_taken() {
+    // FIPS 180-2, B.1.
+    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let manifest = format!(
+        r#"[{{"package": "a", "version": "1.0.0", "licence": "MIT", "source": "dist/a.js", "file": "a.js", "sha256": "{abc}",
+            "licence_file": "a.LICENSE", "licence_sha256": "{abc}"}}]"#
+    );
+    let there = ["a.js", "a.LICENSE", "manifest.json"];
+    assert!(vendored(&manifest, &there, b"abc").is_empty());
+    assert_eq!(vendored(&manifest, &there, b"abd").len(), 2);
+    let more = ["a.js", "a.LICENSE", "manifest.json", "b.js"];
+    assert_eq!(vendored(&manifest, &more, b"abc").len(), 1);
+    let gone = manifest.replace("a.LICENSE", "b.LICENSE");
+    assert_eq!(vendored(&gone, &there, b"abc").len(), 2);
+    let unknown = manifest.replace("MIT", "AGPL-3.0");
+    assert_eq!(vendored(&unknown, &there, b"abc").len(), 1);
+    let nameless = manifest.replace("1.0.0", "");
+    assert_eq!(vendored(&nameless, &there, b"abc").len(), 1);
 }

@@ -115,7 +115,10 @@ impl Talk<'_> {
                     }
                 }
                 Event::Failed(failure) => bail!("no answer: {failure}"),
-                Event::Started { .. } | Event::Embedding(_) | Event::Finished { .. } => {}
+                Event::Progress(_)
+                | Event::Started { .. }
+                | Event::Embedding(_)
+                | Event::Finished { .. } => {}
             }
         }
         print(format_args!("\n"))?;

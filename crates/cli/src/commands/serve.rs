@@ -70,6 +70,7 @@ async fn serve(
         body_limit_bytes: (access.max_body_mib as usize) << 20,
         max_connections: access.max_connections as usize,
         keep_alive: Duration::from_secs(access.keep_alive_s.into()),
+        formats: session.formats.clone(),
         ..ServerConfig::new(args.alias.as_ref().unwrap_or(&session.name))
     };
     let (phases, phase) = watch::channel(Phase::Serve);

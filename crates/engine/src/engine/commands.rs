@@ -10,6 +10,10 @@ use crate::error::Failure;
 use crate::generation::Generation;
 use crate::handle::Health;
 use crate::mailbox::{Command, Shutdown, Submission};
+use crate::timeline::{Ending as Ended, Moment};
+
+/// Runs of a map of the prefixes.
+const MOST_RUNS: usize = 512;
 
 impl Engine {
     /// Applies what has arrived since the last step.
@@ -25,9 +29,15 @@ impl Engine {
                 Command::Cancel(id) => self.cancel(id),
                 Command::Unpark(id) => {
                     if let Some(generation) = self.generations.get_mut(&id) {
-                        generation.unpark(self.shared.clock.now_us());
+                        let at_us = self.shared.clock.now_us();
+                        generation.unpark(at_us);
                         self.scheduler.unpark(id);
+                        self.timeline.add(&Moment::Unparked { at_us, id });
                     }
+                }
+                Command::Map(answer) => {
+                    // Whoever has gone needs none.
+                    let _ = answer.send(self.scheduler.prefix_map(MOST_RUNS));
                 }
                 Command::Shutdown(how) => self.begin_to_end(how),
             }
@@ -65,6 +75,18 @@ impl Engine {
                 Err(error) => panic!("a prepared request with a permit is refused: {error}"),
             }
         };
+        if refused.is_none() {
+            self.timeline.add(&Moment::Arrived {
+                at_us: submission.submitted_us,
+                id,
+                tenant: self.shared.pseudonym(admission.tenant),
+                priority: admission.priority,
+                prompt_tokens: request.prompt_tokens(),
+                stored_tokens: stored,
+                max_new: request.max_new,
+                cache,
+            });
+        }
         let clock = &self.shared.clock;
         let masks = || {
             let masks = self
@@ -87,6 +109,9 @@ impl Engine {
         if let Some(generation) = self.generations.remove(&id) {
             self.scheduler.cancel(id);
             self.shared.status().cancelled += 1;
+            let now_us = self.shared.clock.now_us();
+            let ended = generation.ended(Ended::Cancelled, now_us);
+            self.timeline.add(&ended);
             generation.cancel();
         }
     }
@@ -141,8 +166,10 @@ impl Engine {
             self.shared.status().count_failure(failure);
             self.scheduler.cancel(id);
         }
+        let now_us = self.shared.clock.now_us();
         for (id, failure) in failed {
             let generation = self.generations.remove(&id).expect("it was just found");
+            self.timeline.add(&generation.ended(Ended::Failed, now_us));
             generation.fail(failure);
         }
     }

@@ -7,6 +7,7 @@ use andante_sched::{StallLimit, TenantStats};
 use super::Engine;
 use crate::status::TenantStatus;
 use crate::store::Stores;
+use crate::timeline::{Moment, StepMoment};
 
 /// How often the tenants' accounts are shown while the engine works, in µs.
 const TENANTS_EVERY_US: u64 = 100_000;
@@ -15,6 +16,7 @@ impl Engine {
     /// Makes the step's results visible in the status, before any client hears of them.
     pub(super) fn publish_step(&mut self, now_us: u64) {
         self.publish(false);
+        self.show_step();
         let mut status = self.shared.status();
         for id in &self.launched.sampled {
             let generation = self.generations.get_mut(id);
@@ -22,6 +24,24 @@ impl Engine {
             generation.count(now_us, &mut status);
         }
         status.remember(&mut self.launched.record);
+    }
+
+    /// Writes the step into the timeline.
+    fn show_step(&mut self) {
+        let stats = self.scheduler.stats();
+        let record = std::mem::take(&mut self.launched.record);
+        let step = Moment::Step(StepMoment {
+            rows: u32::try_from(record.decode.len()).expect("slots are counted so"),
+            queued: stats.queued,
+            resident: stats.resident,
+            blocks_used: stats.blocks.used,
+            blocks_cached: stats.blocks.cached,
+            record,
+        });
+        self.timeline.add(&step);
+        if let Moment::Step(step) = step {
+            self.launched.record = step.record;
+        }
     }
 
     /// Shows the scheduler's figures; the tenants' only now and then, unless `all`.

@@ -19,6 +19,7 @@ fn request(sampling: Sampling, seed: u64) -> Request {
         salt: 0,
         pooling: None,
         opening: None,
+        reports_progress: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(super) mod request;
 
-use andante_engine::{Delta, FinishReason, TokenLogprob, TokenText, Usage};
+use andante_engine::{Delta, FinishReason, PromptProgress, TokenLogprob, TokenText, Usage};
 use andante_text::{Part, ToolChoice};
 use axum::Json;
 use axum::body::Body;
@@ -73,9 +73,12 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiErro
         chat.tool_choice,
         ToolChoice::Required | ToolChoice::Named(_)
     );
+    // llama-server's: chunks with `prompt_progress` while the prompt is computed, and `timings` at the end.
+    let reports_progress = body.get("return_progress").bool()?.unwrap_or(false);
     let encoder = ChatEncoder {
         logprobs: sampling.logprobs.is_some(),
         include_usage: delivery.include_usage,
+        reports_progress,
         stamp: Stamp::new(server, "chatcmpl-", delivery.model.clone()),
         calls: vec![0; delivery.n],
         opening: Opening {
@@ -84,6 +87,7 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiErro
         },
     };
     let request = server.engine().prepare_chat(&chat, sampling)?;
+    let request = request.with_progress(reports_progress && delivery.stream);
     Ok(Job {
         requests: delivery.choices(&request).collect(),
         choices_per_prompt: delivery.n,
@@ -107,6 +111,7 @@ fn logprobs(body: &Field<'_>) -> Result<Option<u8>, ApiError> {
 pub(super) struct ChatEncoder {
     stamp: Stamp,
     include_usage: bool,
+    reports_progress: bool,
     logprobs: bool,
     /// Calls that each choice of a stream has begun.
     calls: Vec<usize>,
@@ -312,6 +317,17 @@ impl Encode for ChatEncoder {
         }
     }
 
+    fn progress(&mut self, index: usize, progress: &PromptProgress, frames: &mut Frames) {
+        let choice = ChunkChoice {
+            index,
+            delta: ChunkDelta::default(),
+            logprobs: None,
+            finish_reason: None,
+        };
+        let chunk = self.stamp.completion(CHUNK, vec![choice], None);
+        frames.push(&chunk.with_progress(progress));
+    }
+
     fn started(&mut self, _index: usize, _prompt: Usage, _frames: &mut Frames) {}
 
     fn delta(&mut self, index: usize, delta: Delta, frames: &mut Frames) {
@@ -357,11 +373,13 @@ impl Encode for ChatEncoder {
         // Never to those who did not ask: their code reads `choices[0]` of every chunk.
         if self.include_usage {
             let usage = Some(totals.usage);
-            frames.push(
-                &self
-                    .stamp
-                    .completion::<ChunkChoice>(CHUNK, Vec::new(), usage),
-            );
+            let mut chunk = self
+                .stamp
+                .completion::<ChunkChoice>(CHUNK, Vec::new(), usage);
+            if self.reports_progress {
+                chunk = chunk.with_timings(&totals);
+            }
+            frames.push(&chunk);
         }
         frames.push_done();
     }

@@ -3,12 +3,18 @@
 use andante_engine::Health;
 use axum::Json;
 use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::openapi::Ending;
 use crate::Server;
 use crate::error::ApiError;
+use crate::page;
+
+/// What programs are told that ask whether anybody is there.
+const HELLO: &str = "Andante is running\n";
 
 /// 200 while requests are taken, 503 when draining or after the engine failed.
 #[utoipa::path(
@@ -45,14 +51,26 @@ pub(super) struct Version {
     pub(super) version: &'static str,
 }
 
-/// That somebody is there.
-#[utoipa::path(get, path = "/", tag = "Andante", responses((status = 200, body = String, content_type = "text/plain")))]
-pub(super) async fn hello() -> &'static str {
-    "Andante is running\n"
+/// That somebody is there; the page for browsers.
+#[utoipa::path(
+    get,
+    path = "/",
+    tag = "Andante",
+    responses((status = 200, content((String = "text/plain"), (String = "text/html"))))
+)]
+pub(super) async fn hello(headers: HeaderMap) -> Response {
+    let mut response = if page::is_wanted(&headers) {
+        page::index(&headers)
+    } else {
+        HELLO.into_response()
+    };
+    let vary = HeaderValue::from_static("accept");
+    response.headers_mut().append(header::VARY, vary);
+    response
 }
 
 /// The same under the path where Claude Code asks.
 #[utoipa::path(get, path = "/api/hello", tag = "Anthropic", responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn api_hello() -> &'static str {
-    hello().await
+    HELLO
 }

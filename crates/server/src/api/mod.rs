@@ -1,6 +1,7 @@
 //! The table of routes, and the one path that every answer takes: decode, prepare, submit, encode.
 
 mod blocks;
+mod cache;
 mod chat;
 mod completions;
 mod constraint;
@@ -10,30 +11,34 @@ mod history;
 mod message;
 mod messages;
 mod metrics;
+mod model;
 mod models;
 mod ollama;
 mod openapi;
 mod responses;
 mod sampling;
 mod scheduler;
+mod timeline;
 mod tokens;
 mod tools;
 mod wire;
 
 use std::convert::Infallible;
 
-use andante_engine::{Delta, FinishReason, Request, Usage};
+use andante_engine::{Delta, FinishReason, PromptProgress, Request, Usage};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(crate) use cache::LastMap;
 pub(crate) use responses::ResponseStore;
 
 use crate::Server;
@@ -41,12 +46,14 @@ use crate::answer::{Answer, Choice, Totals};
 use crate::caller::Account;
 use crate::error::{ApiError, Envelope};
 use crate::json::Field;
+use crate::page;
 use crate::sse::{self, Frames};
 
 /// Every route.
 pub(crate) fn routes(server: Server) -> Router {
     documented()
         .0
+        .route("/page/{*file}", get(page::file))
         .method_not_allowed_fallback(no_method)
         .fallback(no_route)
         .with_state(server)
@@ -91,6 +98,10 @@ fn documented() -> (Router<Server>, OpenApi) {
         .routes(routes!(health::version))
         .routes(routes!(metrics::metrics))
         .routes(routes!(scheduler::scheduler))
+        .routes(routes!(cache::kv))
+        .routes(routes!(model::model))
+        .routes(routes!(timeline::timeline))
+        .routes(routes!(timeline::events))
         .routes(routes!(openapi::openapi))
         .split_for_parts();
     (router.merge(plain), openapi::document(gathered))
@@ -128,6 +139,8 @@ pub(crate) trait Encode: Send + Unpin + 'static {
     fn opened(&mut self, frames: &mut Frames) {
         frames.push_comment();
     }
+    /// A choice's prompt has come so far. Only APIs that can be asked for this write it.
+    fn progress(&mut self, _choice: usize, _progress: &PromptProgress, _frames: &mut Frames) {}
     /// A choice's prompt is computed; `prompt` counts its tokens.
     fn started(&mut self, choice: usize, prompt: Usage, frames: &mut Frames);
     /// A piece of a choice.

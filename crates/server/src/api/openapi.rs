@@ -166,6 +166,8 @@ pub(crate) struct ChatBody {
     tools: Option<Vec<HashMap<String, Value>>>,
     response_format: Option<HashMap<String, Value>>,
     reasoning_effort: Option<String>,
+    /// In a stream: chunks with `prompt_progress` while the prompt is computed, and `timings` beside the usage.
+    return_progress: Option<bool>,
     user: Option<String>,
 }
 

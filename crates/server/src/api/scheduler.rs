@@ -3,7 +3,7 @@
 
 use andante_engine::{
     CostModel, FRACTION_BITS, IoRecord, Mode, Profile, SchedulerStats, StallLimit, Status,
-    StepRecord,
+    StepRecord, TenantStats,
 };
 use axum::Json;
 use axum::extract::State;
@@ -22,9 +22,20 @@ pub(super) async fn scheduler(State(server): State<Server>) -> Json<Value> {
 }
 
 fn describe(status: &Status) -> Value {
+    let mut page = facts(status);
+    page["config"] = status.config.as_str().into();
+    let tenants = status.tenants.iter();
+    page["tenants"] = tenants
+        .map(|status| tenant(&status.name, &status.stats))
+        .collect();
+    page["recent"] = status.recent.iter().map(|record| step(record)).collect();
+    page
+}
+
+/// What tells nothing about anybody.
+pub(super) fn facts(status: &Status) -> Value {
     let stats = &status.scheduler;
     json!({
-        "config": status.config,
         "mode": match status.mode {
             Mode::Mix => "mix",
             Mode::HandOff => "hand-off",
@@ -51,20 +62,23 @@ fn describe(status: &Status) -> Value {
             "free": stats.blocks.free,
             "reserved": stats.blocks.reserved,
         },
-        "tenants": status.tenants.iter().map(|tenant| json!({
-            "name": &*tenant.name,
-            "weight": f64::from(tenant.stats.weight_permille) / 1000.0,
-            "service_us": tenant.stats.service_us,
-            "queued": tenant.stats.queued,
-            "resident": tenant.stats.resident,
-        })).collect::<Vec<_>>(),
         "requests": {
             "finished": status.finished,
             "failed": status.failed,
             "cancelled": status.cancelled,
             "refused": status.refused,
         },
-        "recent": status.recent.iter().map(|record| step(record)).collect::<Vec<_>>(),
+    })
+}
+
+/// A tenant's account.
+pub(super) fn tenant(name: &str, stats: &TenantStats) -> Value {
+    json!({
+        "name": name,
+        "weight": f64::from(stats.weight_permille) / 1000.0,
+        "service_us": stats.service_us,
+        "queued": stats.queued,
+        "resident": stats.resident,
     })
 }
 
@@ -112,7 +126,8 @@ fn counts(stats: &SchedulerStats) -> Value {
     })
 }
 
-fn step(step: &StepRecord) -> Value {
+/// A step, planned and measured.
+pub(super) fn step(step: &StepRecord) -> Value {
     json!({
         "step_no": step.step_no,
         "started_us": step.started_us,

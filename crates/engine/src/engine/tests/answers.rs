@@ -144,7 +144,7 @@ fn ask(rig: &mut Rig, chat: &ChatRequest, sampling: Sampling) -> (Vec<Part>, Fin
                 .into_iter()
                 .for_each(|part| part.append_to(&mut parts)),
             Event::Finished { reason, usage, .. } => return (parts, reason, usage),
-            Event::Started { .. } | Event::Embedding(_) => {}
+            Event::Progress(_) | Event::Started { .. } | Event::Embedding(_) => {}
             Event::Failed(failure) => panic!("{failure}"),
         }
     }

@@ -360,3 +360,38 @@ async fn the_shapes_of_known_clients_are_accepted() {
         );
     }
 }
+
+#[tokio::test]
+async fn whoever_asks_is_told_how_far_the_prompt_has_come() {
+    let server = Fixture::with(conversation(), |engine, _| engine.prefill_chunk = 16);
+    let words = "word ".repeat(30);
+    let mut body = json!({"messages": user(&words), "stream": true, "max_tokens": 2,
+        "stream_options": {"include_usage": true}, "return_progress": true});
+    let events = server.chat(&body).await.events();
+    let told: Vec<&Value> = events
+        .iter()
+        .filter_map(|event| event.get("prompt_progress"))
+        .collect();
+    // Who reads late hears of the latest only, but of that.
+    let last = told.last().expect("there is progress");
+    assert_eq!((&last["total"], &last["cache"]), (&json!(169), &json!(0)));
+    assert_eq!(last["processed"], 160);
+    assert!(last["time_ms"].is_u64() && last["remaining_ms"].is_u64());
+    let processed: Vec<u64> = told
+        .iter()
+        .map(|progress| progress["processed"].as_u64().unwrap())
+        .collect();
+    assert!(processed.is_sorted());
+    let timings = &events[events.len() - 2]["timings"];
+    assert_eq!(
+        (
+            &timings["prompt_n"],
+            &timings["cache_n"],
+            &timings["predicted_n"]
+        ),
+        (&json!(169), &json!(0), &json!(2))
+    );
+    body["return_progress"] = json!(false);
+    let reply = server.chat(&body).await;
+    assert!(!reply.text.contains("prompt_progress") && !reply.text.contains("timings"));
+}
