@@ -1,5 +1,6 @@
 //! The command line: every option, its meaning and its default.
 
+mod ds4;
 mod kv;
 mod load;
 mod probe;
@@ -17,11 +18,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
+pub(crate) use ds4::Ds4Args;
 pub(crate) use kv::{KeyFile, KvCommand, KvDiskArgs};
 pub(crate) use load::{LoadArgs, SloArgs};
 pub(crate) use probe::{ProbeArgs, StallArgs, TenantArgs};
 pub(crate) use quantize::{QuantizeArgs, QuantizeType};
-pub(crate) use serve::{AccessArgs, ServeArgs, TenantFrom};
+pub(crate) use serve::{AccessArgs, ConfigCommand, LogFormat, ServeArgs, TenantFrom};
 pub(crate) use simulate::{Profile, SchedulerArgs, SimulateArgs};
 
 /// A local LLM inference server that keeps every answer flowing.
@@ -37,6 +39,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve a model over HTTP
     Serve(Box<ServeArgs>),
+    /// Look at the settings of `serve`
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Answer one prompt in the terminal, or talk when none is given
     Run(RunArgs),
     /// Fetch a model and print its path
@@ -92,9 +97,11 @@ pub(crate) struct ComputeArgs {
 /// Where weights are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Weights {
-    /// In memory if they fit what is free, else in the file
+    /// In memory if they fit what is free; else those of experts in the file; else all
     Auto,
     Memory,
+    /// Those of experts in the file, of which a step reads the few that it chooses, the others in memory
+    ExpertsInFile,
     /// Nothing is loaded, and every step reads the file: slower, and possible with any size
     File,
 }
@@ -145,7 +152,7 @@ pub(crate) struct EngineArgs {
     )]
     pub(crate) sessions: u32,
     /// Sequences computed at once; they share the memory of the sessions [default: as many as sessions]
-    #[arg(long, value_name = "N")]
+    #[arg(long, alias = "max-active-requests", value_name = "N")]
     pub(crate) max_active: Option<u32>,
     /// Which promise yields when not all can be kept
     #[arg(long, value_enum, default_value_t = Profile::Interactive)]
@@ -404,23 +411,6 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn flags_of_ds4_server_are_understood() {
-        let line = "andante serve --ctx 200000 --prefill-chunk 2048 --batched-session 3 --mixed-prefill-quantum 128 \
-                    --kv-disk-dir kv --kv-disk-space-mb 4096 --host localhost";
-        let Command::Serve(args) = Cli::parse_from(line.split_whitespace()).command else {
-            panic!("not serve")
-        };
-        assert_eq!((args.engine.ctx, args.engine.sessions), (Some(200_000), 3));
-        assert_eq!(
-            (args.engine.prefill_chunk, args.engine.mixed_prefill_quantum),
-            (2048, Some(128))
-        );
-        assert_eq!(args.kv.kv_disk_dir, Some("kv".into()));
-        assert_eq!(args.kv.kv_disk_space_mb, 4096);
-        assert_eq!(args.host, std::net::IpAddr::from([127, 0, 0, 1]));
     }
 
     #[test]

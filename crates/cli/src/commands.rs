@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod bench;
+pub(crate) mod config;
 pub(crate) mod inspect;
 pub(crate) mod kv;
 pub(crate) mod logits;

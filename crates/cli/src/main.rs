@@ -10,27 +10,60 @@ mod backend;
 mod bucket;
 mod commands;
 mod footprint;
+mod log;
 mod models;
+mod notify;
 mod objects;
 mod output;
 mod plot;
 mod progress;
+mod report;
 mod session;
+mod settings;
 mod statistics;
 mod trace;
+mod watchdog;
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{Cli, Command, ConfigCommand};
+use settings::Settings;
+
+/// What the program was called with. Under the name of ds4-server it does what that does, by the same flags.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments.first().map(Path::new).and_then(Path::file_name);
+    if name == Some(OsStr::new("ds4-server")) {
+        arguments.insert(1, "serve".into());
+    }
+    arguments
+}
 
 #[expect(
     clippy::print_stderr,
     reason = "a command-line tool tells its user what went wrong"
 )]
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result =
+        settings::gather(arguments(), std::env::vars_os()).and_then(|settings| run(&settings));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("andante: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: &Settings) -> anyhow::Result<()> {
+    match Cli::parse_from(&settings.arguments).command {
+        Command::Config(ConfigCommand::Check(_)) => {
+            commands::config::check(&settings.arguments, &settings.origins)
+        }
         Command::Pull(args) => commands::pull::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
@@ -43,12 +76,5 @@ fn main() -> ExitCode {
         Command::Tokens(args) => commands::tokens::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("andante: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }

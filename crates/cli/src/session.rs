@@ -34,18 +34,23 @@ pub(crate) struct Session {
     pub(crate) kv_block_tokens: u32,
     /// What the model's tensors are made of.
     pub(crate) formats: Vec<FormatShare>,
+    /// Bytes of a sequence's running state; 0 where the model has none.
+    pub(crate) state_bytes: u64,
     thread: EngineThread,
 }
 
-/// Loads the model and starts its engine, configured by `engine` and then by `change`, its KV kept in `place`.
+/// Loads the model and starts its engine, configured by `engine` and then by `change`, its KV kept in `place`. `told` hears how many
+/// bytes of how many are loaded.
 pub(crate) fn start(
     model: &ModelArgs,
     engine: &EngineArgs,
     place: Option<Place>,
+    told: &dyn Fn(u64, u64),
     change: impl FnOnce(&mut EngineConfig),
 ) -> Result<Session> {
-    let (loaded, text) =
-        backend::load_beside(model, Precision::Fast, |file| text_stack(file, engine))?;
+    let (loaded, text) = backend::load_beside(model, Precision::Fast, told, |file| {
+        text_stack(file, engine)
+    })?;
     let mut config = config(engine, loaded.model.info().context);
     change(&mut config);
     config.secret = place.as_ref().and_then(Place::key);
@@ -61,6 +66,7 @@ pub(crate) fn start(
         kv_block_bytes: layout.block_bytes,
         kv_block_tokens: layout.block_tokens,
         formats,
+        state_bytes: layout.state_bytes,
         thread,
     })
 }

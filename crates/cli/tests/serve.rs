@@ -1,6 +1,7 @@
 //! The program as its users run it: a real model, real sockets, several clients.
 
 mod kv_store;
+mod logged;
 mod probe;
 mod structured;
 mod support;

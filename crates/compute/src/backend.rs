@@ -44,6 +44,14 @@ pub trait Backend: Send + 'static {
     /// A format or shape this backend cannot compute with, or too little memory.
     fn weight(&mut self, tensor: &Tensor<'_>) -> Result<Self::Weight, ComputeError>;
 
+    /// [`Self::weight`] of a matrix of all experts, of which a step reads only those that its rows chose: it may be kept elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`Self::weight`].
+    fn expert_weight(&mut self, tensor: &Tensor<'_>) -> Result<Self::Weight, ComputeError> {
+        self.weight(tensor)
+    }
+
     /// A KV cache of `blocks` blocks.
     ///
     /// # Errors

@@ -20,6 +20,10 @@ pub struct EngineConfig {
     pub max_active: u32,
     /// Tokens of one sequence, prompt and answer together. Never more than the model was trained for.
     pub context: u32,
+    /// The most tokens of an answer whose request does not say; `None` is what the context holds.
+    pub answer_tokens: Option<u32>,
+    /// The most tokens of reasoning in an answer whose request does not say; `None` is no bound.
+    pub reasoning_tokens: Option<u32>,
     /// Tokens of further KV memory, for prefixes that no running sequence uses.
     pub cache_tokens: u32,
     /// Which promise yields when not all can be kept.
@@ -71,6 +75,8 @@ impl Default for EngineConfig {
             max_active: 0,
             pooling: None,
             context: 8192,
+            answer_tokens: None,
+            reasoning_tokens: None,
             cache_tokens: 0,
             profile: Profile::Interactive,
             max_stall_ms: 100,
@@ -105,6 +111,7 @@ impl EngineConfig {
             ("prefill_chunk", self.prefill_chunk),
             ("min_prefill_chunk", self.min_prefill_chunk),
             ("tenant_sessions", self.tenant_sessions.unwrap_or(1)),
+            ("answer_tokens", self.answer_tokens.unwrap_or(1)),
             (
                 "mixed_prefill_tokens",
                 self.mixed_prefill_tokens.unwrap_or(1),
@@ -201,5 +208,13 @@ impl EngineConfig {
             config.checkpoints = config.blocks / config.checkpoint_blocks + 2 * config.slots + 2;
         }
         Ok(config)
+    }
+}
+
+/// States that a model keeps room for: one for each sequence that is computed, and the checkpoints.
+pub(crate) fn running_states(config: &Config) -> u32 {
+    match config.checkpoints {
+        0 => 0,
+        checkpoints => config.slots + checkpoints,
     }
 }

@@ -6,6 +6,7 @@ mod publish;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use andante_sched::{
 
 use crate::batch;
 use crate::clock::{Clock, SystemClock};
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, running_states};
 use crate::constraints::Masks;
 use crate::error::{EngineError, Failure};
 use crate::event::{FinishReason, Pushed};
@@ -127,10 +128,7 @@ impl Engine {
                 Pooling::Last => scheduler.config().slots,
                 Pooling::Mean => scheduler.config().slots + scheduler.config().q_max,
             },
-            running_states: match scheduler.config().checkpoints {
-                0 => 0,
-                checkpoints => scheduler.config().slots + checkpoints,
-            },
+            running_states: running_states(scheduler.config()),
         })?;
         let vocab = u32::try_from(info.vocab).expect("token ids are u32");
         let ends = (0..vocab)
@@ -188,7 +186,11 @@ impl Engine {
             self.publish(true);
             return Ok(Progress::Waiting { until_us });
         }
-        match self.launch().and_then(|()| self.collect()) {
+        let began_us = self.launched.record.started_us.max(1);
+        self.shared.step_began_us.store(began_us, Ordering::Relaxed);
+        let result = self.launch().and_then(|()| self.collect());
+        self.shared.step_began_us.store(0, Ordering::Relaxed);
+        match result {
             Ok(()) => Ok(Progress::Stepped),
             Err(error) => {
                 self.shared.set_health(Health::Failed);
@@ -329,6 +331,7 @@ impl Engine {
             }
             generation.start(at_us, cached);
             generation.compute(part.start + part.tokens);
+            generation.note_prompt(at_us, part.start);
         }
         if self.batch.is_empty() {
             // A step of I/O alone.

@@ -107,6 +107,13 @@ impl FakeModel {
         self
     }
 
+    /// The architecture that it claims to be of.
+    #[must_use]
+    pub fn architecture(mut self, name: &str) -> Self {
+        self.info.architecture = name.to_owned();
+        self
+    }
+
     /// The context that it claims to have been trained for.
     #[must_use]
     pub fn context(mut self, tokens: u32) -> Self {

@@ -13,6 +13,7 @@ use crate::event::{
     Delta, Event, EventSink, FinishReason, Pushed, Timings, TokenLogprob, TokenText, Usage,
 };
 use crate::handle::Shared;
+use crate::log::RequestLog;
 use crate::mailbox::Submission;
 use crate::pool::Pool;
 use crate::progress::PromptProgress;
@@ -59,6 +60,7 @@ impl Timeouts {
 #[derive(Debug)]
 pub(crate) struct Generation {
     id: u64,
+    log: RequestLog,
     sampler: Sampler,
     /// Follows the form that was asked for.
     guide: Option<Guide>,
@@ -133,6 +135,7 @@ impl Generation {
         let remembered = request.sampling.cache_prompt && request.pooling.is_none();
         Self {
             id,
+            log: RequestLog::new(id, &request),
             sampler: Sampler::new(&request, ends),
             guide: request
                 .constraint
@@ -188,6 +191,14 @@ impl Generation {
     /// Notes how much of its prompt there is after the step in flight.
     pub(crate) fn compute(&mut self, tokens: u32) {
         self.computed = tokens;
+    }
+
+    /// Tells the log how far its prompt is: a step that begins at `now_us` goes on at token `done`.
+    pub(crate) fn note_prompt(&mut self, now_us: u64, done: u32) {
+        let started_us = self.started_us.unwrap_or(now_us);
+        let queued_us = started_us.saturating_sub(self.submitted_us);
+        let times = (now_us, started_us, queued_us);
+        self.log.prompt(self.usage, done, times);
     }
 
     /// How its hidden states become one, if it is to be an embedding.
@@ -543,21 +554,7 @@ impl Generation {
             self.keep(tokenizer);
         }
         let usage = self.usage;
-        let ending = match &reason {
-            FinishReason::Stop { sequence: None } => "end of answer",
-            FinishReason::Stop { sequence: Some(_) } => "stop string",
-            FinishReason::Length => "length",
-        };
-        tracing::info!(
-            "request {}: prompt {} ({} cached), {} new, first token {:.0} ms (queued {:.0} ms), {:.1} tok/s, {ending}",
-            self.id,
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.completion_tokens,
-            (timings.queued_us + timings.prefill_us) as f64 / 1e3,
-            timings.queued_us as f64 / 1e3,
-            timings.decode_rate(usage.completion_tokens),
-        );
+        self.log.finished(usage, timings, &reason);
         let end = Event::Finished {
             reason,
             usage,
@@ -579,24 +576,14 @@ impl Generation {
 
     /// Ends it without an answer.
     pub(crate) fn fail(self, failure: Failure) {
-        tracing::warn!(
-            "request {}: prompt {}, {} new, failed: {failure}",
-            self.id,
-            self.usage.prompt_tokens,
-            self.usage.completion_tokens,
-        );
+        self.log.failed(self.usage, failure);
         self.conclude(Event::Failed(failure));
     }
 
     /// Forgets it: the client is gone.
     pub(crate) fn cancel(mut self) {
         self.remember();
-        tracing::info!(
-            "request {}: prompt {}, {} new, cancelled by the client",
-            self.id,
-            self.usage.prompt_tokens,
-            self.usage.completion_tokens,
-        );
+        self.log.left(self.usage);
     }
 
     fn conclude(mut self, end: Event) {

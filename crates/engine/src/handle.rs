@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use andante_model::{KvLayout, ModelInfo, Pooling};
 use andante_sched::{PrefixMap, Priority, Scheduler};
@@ -18,7 +19,7 @@ use crate::error::{RequestError, SubmitError};
 use crate::event::{self, EventStream};
 use crate::mailbox::{Command, Mailbox, Shutdown, Submission};
 use crate::places::Places;
-use crate::request::{PromptInput, Request};
+use crate::request::{PromptInput, Request, Traits};
 use crate::sampling::{Constrained, Sampling};
 use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
@@ -71,6 +72,8 @@ impl EngineHandle {
         if let Some(form) = &mut request.constraint {
             form.whole = whole;
         }
+        request.traits.tools = !chat.callable_tools().is_empty();
+        request.traits.thinking = opening.is_thinking();
         request.opening = Some(opening);
         Ok(request)
     }
@@ -236,6 +239,9 @@ impl EngineHandle {
                 context,
             });
         }
+        sampling.max_tokens = sampling.max_tokens.or(self.shared.answer_tokens);
+        sampling.reasoning_budget = sampling.reasoning_budget.or(self.shared.reasoning_tokens);
+        let form = sampling.constraint.is_some();
         let constraint = match sampling.constraint.take() {
             Some(Constrained { constraint, name }) => {
                 let compiled = self.shared.constraints.compile(salt, &constraint);
@@ -258,6 +264,11 @@ impl EngineHandle {
             pooling: None,
             opening: None,
             reports_progress: false,
+            name: None,
+            traits: Traits {
+                form,
+                ..Traits::default()
+            },
         })
     }
 
@@ -344,6 +355,26 @@ impl EngineHandle {
         let (answer, map) = std::sync::mpsc::channel();
         self.mailbox.send(Command::Map(answer));
         map.recv().ok()
+    }
+
+    /// [`Self::status`] for who must not wait, since the engine may be what has stopped; `None` when another is just looking.
+    #[must_use]
+    pub fn try_status(&self) -> Option<Status> {
+        let mut status = match self.shared.status.try_lock() {
+            Ok(status) => status.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        status.health = self.health();
+        Some(status)
+    }
+
+    /// For how long the step in flight has been under way; `None` between steps. One that takes minutes will never end.
+    #[must_use]
+    pub fn step_age(&self) -> Option<Duration> {
+        let began_us = self.shared.step_began_us.load(Ordering::Relaxed);
+        let now_us = self.shared.clock.now_us();
+        (began_us > 0).then(|| Duration::from_micros(now_us.saturating_sub(began_us)))
     }
 
     /// Facts about the model.
@@ -451,6 +482,9 @@ pub(crate) struct Shared {
     seal: Seal,
     constraints: Constraints,
     context: u32,
+    /// Those of an answer, and of its reasoning, where a request does not say.
+    answer_tokens: Option<u32>,
+    reasoning_tokens: Option<u32>,
     /// How embeddings are made.
     pooling: Pooling,
     /// For the requests that run and those that wait.
@@ -460,6 +494,8 @@ pub(crate) struct Shared {
     health: AtomicU8,
     /// The engine's estimate of when a place in the queue will be free, in seconds.
     pub(crate) retry_after_s: AtomicU32,
+    /// When the step in flight began, in µs, never 0; 0 between steps.
+    pub(crate) step_began_us: AtomicU64,
     status: Mutex<Status>,
     pub(crate) timeline: Arc<Timeline>,
     pseudonyms: RandomState,
@@ -485,11 +521,14 @@ impl Shared {
             turns: Arc::default(),
             seal: Seal::new(&config.secret.unwrap_or_else(seal::random)),
             context,
+            answer_tokens: config.answer_tokens,
+            reasoning_tokens: config.reasoning_tokens,
             places: Places::new(config.max_inside()),
             ring_events: config.ring_events,
             next_id: AtomicU64::new(1),
             health: AtomicU8::new(Health::Ready as u8),
             retry_after_s: AtomicU32::new(1),
+            step_began_us: AtomicU64::new(0),
             status: Mutex::new(status),
             timeline: Arc::new(Timeline::new()),
             pseudonyms: RandomState::new(),

@@ -30,6 +30,20 @@ pub struct Request {
     pub(crate) opening: Option<Opening>,
     /// The client is told how far the prompt has come.
     pub(crate) reports_progress: bool,
+    /// What the log calls it.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) traits: Traits,
+}
+
+/// What a request asks for beside an answer, for the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// It offers tools.
+    pub(crate) tools: bool,
+    /// Its answer begins with reasoning.
+    pub(crate) thinking: bool,
+    /// Its answer has a form.
+    pub(crate) form: bool,
 }
 
 impl Request {
@@ -64,6 +78,11 @@ impl Request {
     pub fn set_account(&mut self, tenant: Tenant, priority: Priority) {
         self.tenant = tenant;
         self.priority = priority;
+    }
+
+    /// Says what the log shall call the request; without this it has a number.
+    pub fn set_name(&mut self, name: Arc<str>) {
+        self.name = Some(name);
     }
 }
 

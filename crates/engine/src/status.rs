@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use andante_sched::{Mode, Prefill, Profile, Scheduler, SeqId, Stats, TenantStats};
 
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, running_states};
 use crate::error::Failure;
 use crate::handle::Health;
 use crate::store::StoreStats;
@@ -30,6 +30,8 @@ pub struct Status {
     pub block_tokens: u32,
     /// Bytes of one, over all layers.
     pub block_bytes: u64,
+    /// Running states that there is room for; 0 where the model has none.
+    pub running_states: u32,
     /// The scheduler's own figures: queue, running sequences, blocks, steps, costs.
     pub scheduler: Stats,
     /// The tenants' accounts, at most a tenth of a second old.
@@ -82,13 +84,17 @@ impl Status {
         let sched = scheduler.config();
         Self {
             health: Health::Ready,
-            config: format!("{} sessions of {context} tokens, {sched}", config.sessions),
+            config: format!(
+                "{:?} profile, {} sessions of {context} tokens, {sched}",
+                config.profile, config.sessions
+            ),
             mode: config.mode,
             profile: config.profile,
             stall_asked_us: Some(sched.t_stall_us).filter(|&us| us != u64::MAX),
             stall_auto: sched.stall_auto,
             block_tokens: sched.block_tokens,
             block_bytes,
+            running_states: running_states(sched),
             scheduler: scheduler.stats(),
             tenants: Vec::new(),
             finished: 0,

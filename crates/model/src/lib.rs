@@ -25,5 +25,5 @@ pub use andante_compute::{Batch, BatchSequence, Logits as RowLogits};
 
 pub use arch::known_architectures;
 pub use error::ModelError;
-pub use loader::load;
+pub use loader::{is_of_experts, load};
 pub use model::{KvLayout, Limits, Logits, Model, ModelInfo, Pooling, States};

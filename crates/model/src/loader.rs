@@ -63,6 +63,11 @@ fn load_decoder<B: Backend>(
     Ok(Decoder::new(spec, weights, backend, (info, fingerprint)))
 }
 
+/// Whether a tensor holds the matrices of all experts of a layer, by its name in the file.
+pub fn is_of_experts(name: &str) -> bool {
+    name.ends_with("_exps.weight")
+}
+
 /// Number of weights in a file.
 pub(crate) fn parameters(file: &GgufFile) -> u64 {
     tensors(file).map(|t| t.shape.iter().product::<u64>()).sum()
@@ -160,7 +165,11 @@ impl<'a, B: Backend> Loader<'a, B> {
     ) -> Result<B::Weight, ModelError> {
         let mut seen = tensor;
         seen.shape = shape;
-        let weight = self.backend.weight(&seen)?;
+        let weight = if is_of_experts(tensor.name) {
+            self.backend.expert_weight(&seen)?
+        } else {
+            self.backend.weight(&seen)?
+        };
         self.taken(&tensor);
         Ok(weight)
     }

@@ -70,6 +70,8 @@ pub(crate) enum ApiError {
     EngineStopped,
     #[error("the server is shutting down")]
     Draining,
+    #[error("the model is being loaded: {percent} %")]
+    Loading { percent: u64 },
     #[error("internal server error")]
     Panicked,
 }
@@ -143,6 +145,7 @@ impl ApiError {
             Self::NotAdmitted(SubmitError::ShuttingDown)
             | Self::Failed(Failure::ShuttingDown)
             | Self::Draining
+            | Self::Loading { .. }
             | Self::NotAdmitted(SubmitError::Dead)
             | Self::EngineStopped => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed(_) | Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::Server;
 use crate::config::{MAX_HEAD_BYTES, ServerConfig};
 use crate::listener::{Accepted, Listener};
+use crate::loading::Loading;
 
 /// How far a shutdown has come. It only ever moves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,33 +44,55 @@ pub async fn serve(
     mut phase: watch::Receiver<Phase>,
 ) {
     let listener = listener.into();
-    let router = server.router();
-    let config = server.config();
+    let config = Arc::clone(server.config());
+    let closing = phase.clone();
+    let leaving = reach(&mut phase, Phase::Drain);
+    let connections = accept_until(&listener, (server.router(), config), closing, leaving).await;
+    drop(listener);
+    drain(&server, connections, phase).await;
+}
+
+/// Answers while the model is being loaded, until it is.
+pub async fn serve_loading(
+    listener: &Listener,
+    loading: Loading,
+    loaded: impl Future<Output = ()>,
+) {
+    let (phases, phase) = watch::channel(Phase::Serve);
+    let config = Arc::new(ServerConfig::new(""));
+    let mut connections = accept_until(listener, (loading.router(), config), phase, loaded).await;
+    phases.send_replace(Phase::Drain);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FLUSH, all_ended).await;
+}
+
+/// Takes connections until `leaving` is ready; the ones that are left.
+async fn accept_until(
+    listener: &Listener,
+    (router, config): (Router, Arc<ServerConfig>),
+    phase: watch::Receiver<Phase>,
+    leaving: impl Future<Output = ()>,
+) -> JoinSet<()> {
     let mut connections = JoinSet::new();
     let permits = Arc::new(Semaphore::new(config.max_connections));
-    let closing = phase.clone();
-    {
-        let mut leaving = pin!(reach(&mut phase, Phase::Drain));
-        loop {
-            tokio::select! {
-                () = &mut leaving => break,
-                Some(_) = connections.join_next() => {}
-                (permit, accepted) = accept(&listener, &permits) => {
-                    let Ok(accepted) = accepted else {
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                        continue;
-                    };
-                    let task = connection(accepted, router.clone(), closing.clone(), config.clone());
-                    connections.spawn(async move {
-                        task.await;
-                        drop(permit);
-                    });
-                }
+    let mut leaving = pin!(leaving);
+    loop {
+        tokio::select! {
+            () = &mut leaving => return connections,
+            Some(_) = connections.join_next() => {}
+            (permit, accepted) = accept(listener, &permits) => {
+                let Ok(accepted) = accepted else {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                };
+                let task = connection(accepted, router.clone(), phase.clone(), config.clone());
+                connections.spawn(async move {
+                    task.await;
+                    drop(permit);
+                });
             }
         }
     }
-    drop(listener);
-    drain(&server, connections, phase).await;
 }
 
 /// The next connection, once there is room for it.

@@ -153,6 +153,8 @@ pub(crate) fn is_public(path: &str) -> bool {
     matches!(
         path,
         "/" | "/health"
+            | "/health/live"
+            | "/health/ready"
             | "/models"
             | "/version"
             | "/openapi.json"

@@ -6,12 +6,14 @@
 //! | module | |
 //! |---|---|
 //! | `http` | connections, their limits, shutdown |
+//! | `loading` | what is answered before there is a model |
 //! | `listener` | TCP, TLS, UNIX sockets |
 //! | `keys` | API keys: who may ask |
 //! | `limits` | how much may be asked with a key |
 //! | `gate` | who is let in within these limits, by the clock |
 //! | `api` | the routes and one module per API: wire types, `decode`, `encode` |
 //! | `page` | the page for browsers: the files of `web/` |
+//! | `aliases` | names of the model that clients of other servers use |
 //! | `answer` | the choices of one request as one sequence of events |
 //! | `caller` | whom a request is served for, and how urgent it is |
 //! | `sse` | that sequence as a body of server-sent events, or of lines |
@@ -21,6 +23,7 @@
 //! | `server` | what the handlers share, and what surrounds each of them |
 #![forbid(unsafe_code)]
 
+mod aliases;
 mod answer;
 mod api;
 mod caller;
@@ -34,12 +37,14 @@ mod json;
 mod keys;
 mod limits;
 mod listener;
+mod loading;
 mod page;
 mod server;
 mod sse;
 
 pub use config::{FormatShare, ServerConfig, TenantSource};
-pub use http::{Phase, serve};
+pub use http::{Phase, serve, serve_loading};
 pub use keys::{ApiKey, KeyError, KeyFileError};
 pub use listener::{Listener, TlsError, TlsIdentity};
+pub use loading::Loading;
 pub use server::Server;

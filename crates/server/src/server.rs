@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
+use crate::aliases::{self, Alias};
 use crate::api::{self, LastMap, ResponseStore};
 use crate::caller::{Account, Caller};
 use crate::config::ServerConfig;
@@ -104,6 +105,27 @@ impl Server {
 
     pub(crate) fn config(&self) -> &Arc<ServerConfig> {
         &self.shared.config
+    }
+
+    /// Names that stand for the model beside its own.
+    pub(crate) fn aliases(&self) -> &'static [Alias] {
+        aliases::of(&self.engine.info().architecture)
+    }
+
+    /// All names under which the model is listed, its own first.
+    pub(crate) fn model_names(&self) -> impl Iterator<Item = &str> {
+        let own = self.shared.config.model_name.as_str();
+        let others = self.aliases().iter().map(|alias| alias.name);
+        std::iter::once(own).chain(others.filter(move |&name| name != own))
+    }
+
+    /// Whether the model thinks under the name that a request calls it by; `None` where the name does not say.
+    pub(crate) fn thinks_by_name(&self, body: &Field<'_>) -> Result<Option<bool>, ApiError> {
+        let name = body.get("model").string()?;
+        // Ollama's clients add it.
+        let name = name.map(|name| name.strip_suffix(":latest").unwrap_or(name));
+        let named = |alias: &&Alias| Some(alias.name) == name;
+        Ok(self.aliases().iter().find(named).map(|alias| alias.thinks))
     }
 
     /// Whom this one is for.

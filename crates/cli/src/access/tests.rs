@@ -27,6 +27,7 @@ fn keys_come_from_arguments_and_a_file() {
         api_key: vec![ApiKey::parse("bob:sk-3").unwrap()],
         api_key_file: Some(path.clone()),
         cors_origin: Vec::new(),
+        cors: false,
         tls_cert: None,
         tls_key: None,
         max_body_mib: 64,

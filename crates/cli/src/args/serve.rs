@@ -4,13 +4,17 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use andante_server::ApiKey;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
-use super::{EngineArgs, KvDiskArgs, ModelArgs, Pooling};
+use super::{Ds4Args, EngineArgs, KvDiskArgs, ModelArgs, Pooling};
 
 /// Options of `serve`.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
+    /// File of settings in TOML: names of flags without the dashes, and their values. Variables stand above it (ANDANTE_CTX for
+    /// --ctx), flags above those; ANDANTE_CONFIG may name the file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
@@ -29,6 +33,12 @@ pub(crate) struct ServeArgs {
     pub(crate) unix_socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    /// Most tokens of an answer whose request does not say [default: what its context holds]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tokens: Option<u32>,
+    /// Most tokens of reasoning in an answer whose request does not say [default: no bound]
+    #[arg(long, value_name = "N")]
+    pub(crate) think_budget: Option<u32>,
     /// Where a request's tenant is looked for, first to last: the header x-tenant, the body's field `user`, the API key; without
     /// keys of the server's own, clients may send any
     /// [default: header,user,key; with API keys only key]
@@ -62,8 +72,33 @@ pub(crate) struct ServeArgs {
     /// Seconds that running answers get to finish after SIGINT or SIGTERM
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) drain_s: u64,
+    /// Seconds that a step may take before the process takes itself to be stuck, leaves a report and ends
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) watchdog_s: u32,
+    /// How the log is written to standard error: lines to read, or one JSON object a line
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    /// Go to this folder first; relative paths begin there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) chdir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) kv: KvDiskArgs,
+    #[command(flatten)]
+    pub(crate) ds4: Ds4Args,
+}
+
+/// What to do with the settings of `serve`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Print what flags, variables and file say together, and where each comes from; fails when something is wrong
+    Check(Box<ServeArgs>),
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 /// Who may ask, and how safely.
@@ -80,6 +115,9 @@ pub(crate) struct AccessArgs {
     /// Origin whose web pages may call, beside this machine's; `*` is all. May be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Vec<String>,
+    /// Let web pages of every origin call: `--cors-origin '*'`
+    #[arg(long)]
+    pub(crate) cors: bool,
     /// Certificate in PEM, for HTTPS
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,

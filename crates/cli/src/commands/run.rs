@@ -16,7 +16,7 @@ use crate::session::{self, Session};
 /// Answers the prompt of the command line, or every line of standard input with the conversation so far.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let start = Instant::now();
-    let session = session::start(&args.model, &args.engine, None, |_| {})?;
+    let session = session::start(&args.model, &args.engine, None, &|_, _| {}, |_| {})?;
     if args.verbose {
         note(format_args!(
             "loaded in {:.3} s",

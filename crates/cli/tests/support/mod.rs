@@ -27,10 +27,16 @@ pub(crate) struct Sse {
 
 impl Server {
     pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_logging(flags, Stdio::inherit())
+    }
+
+    /// [`Self::start`], with its log elsewhere.
+    pub(crate) fn start_logging(flags: &[&str], log: impl Into<Stdio>) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_andante"))
             .args(["serve", "--port", "0", "--threads", "2"])
             .args(flags)
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let output = BufReader::new(process.stdout.as_mut().unwrap());

@@ -50,6 +50,8 @@ pub(crate) struct Matrix {
 pub enum WeightForm {
     /// In memory, laid out for the kernels; formats without a kernel as they are in the file.
     LaidOut,
+    /// Those of experts, of which a step reads only some, as [`Self::InFile`], the others as [`Self::LaidOut`].
+    ExpertsInFile,
     /// In the file, laid out strip by strip whenever they are multiplied: for files that are larger than memory.
     InFile,
     /// As F32 in memory: slow, for comparing with other runtimes.
@@ -89,7 +91,8 @@ impl Matrix {
                 let kind = DenseKind::of(tensor.format, cols);
                 Weights::Dense(Dense::load(memory, tensor, kind)?)
             }
-            (WeightForm::LaidOut | WeightForm::InFile, _) => Weights::Stored(Stored::load(tensor)),
+            // What is kept in the file, and what has no kernel.
+            _ => Weights::Stored(Stored::load(tensor)),
         };
         Ok(Self {
             rows,

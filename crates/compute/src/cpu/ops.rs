@@ -59,6 +59,7 @@ impl Backend for CpuBackend {
         let plural = if threads == 1 { "" } else { "s" };
         let weights = match self.weights {
             WeightForm::LaidOut => "",
+            WeightForm::ExpertsInFile => ", experts stay in the file",
             WeightForm::InFile => ", weights stay in the file",
             WeightForm::Reference => ", reference arithmetic",
         };
@@ -78,7 +79,19 @@ impl Backend for CpuBackend {
     }
 
     fn weight(&mut self, tensor: &Tensor<'_>) -> Result<CpuWeight, ComputeError> {
-        CpuWeight::load((&self.pool, &mut self.arena), tensor, self.weights)
+        let form = match self.weights {
+            WeightForm::ExpertsInFile => WeightForm::LaidOut,
+            form => form,
+        };
+        CpuWeight::load((&self.pool, &mut self.arena), tensor, form)
+    }
+
+    fn expert_weight(&mut self, tensor: &Tensor<'_>) -> Result<CpuWeight, ComputeError> {
+        let form = match self.weights {
+            WeightForm::ExpertsInFile => WeightForm::InFile,
+            form => form,
+        };
+        CpuWeight::load((&self.pool, &mut self.arena), tensor, form)
     }
 
     fn kv(&mut self, shape: &KvShape, blocks: usize) -> Result<CpuKv, ComputeError> {

@@ -20,6 +20,8 @@ fn request(sampling: Sampling, seed: u64) -> Request {
         pooling: None,
         opening: None,
         reports_progress: false,
+        name: None,
+        traits: crate::request::Traits::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The model whose weights are a formula, against logits, layers' outputs and choices that a reference in double precision made.
 
 mod errors;
+mod files;
 mod independence;
 mod portable;
 mod reference;

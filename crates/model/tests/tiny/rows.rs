@@ -39,7 +39,8 @@ fn for_each_model(check: impl Fn(&str, &Tiny, &mut dyn FnMut(usize) -> Box<dyn M
             check(&label, &tiny, &mut |threads| {
                 let weights = match threads {
                     1 => WeightForm::InFile,
-                    _ => WeightForm::LaidOut,
+                    2 => WeightForm::LaidOut,
+                    _ => WeightForm::ExpertsInFile,
                 };
                 let config = CpuConfig {
                     kv_type,
@@ -71,8 +72,9 @@ fn chunks_blocks_and_threads_do_not_matter() {
         let tokens = &tiny.tokens;
         let whole = run(&mut *make(2), tokens, &[80], &[0, 1, 2]);
         assert!(whole.iter().flatten().all(|x| x.is_finite()), "{label}");
-        let cuts: [(&str, usize, &[usize], [u32; 3]); 4] = [
+        let cuts: [(&str, usize, &[usize], [u32; 3]); 5] = [
             ("one thread", 1, &[80], [0, 1, 2]),
+            ("three threads", 3, &[80], [0, 1, 2]),
             ("token by token", 2, &[1; 80], [0, 1, 2]),
             ("ragged chunks", 2, &[1, 7, 30, 3, 2, 37], [0, 1, 2]),
             ("shuffled blocks", 1, &[33, 47], [17, 3, 9]),

@@ -58,7 +58,9 @@ pub(super) async fn input_tokens(
     body: Body,
 ) -> Result<Json<TokenCount>, ApiError> {
     let count = server.prepare_body(&headers, body, |server, body| {
-        Ok(server.engine().count_tokens(&request::decode(body)?)?)
+        Ok(server
+            .engine()
+            .count_tokens(&request::decode(server, body)?)?)
     });
     let input_tokens = count.await?;
     Ok(Json(TokenCount { input_tokens }))
@@ -68,7 +70,7 @@ fn decode(server: &Server, body: &Field<'_>) -> Result<Job<ChatEncoder>, ApiErro
     let delivery = Delivery::decode(server, body)?;
     let mut sampling = sampling::decode(body)?;
     sampling.logprobs = logprobs(body)?;
-    let chat = request::decode(body)?;
+    let chat = request::decode(server, body)?;
     let is_forced = matches!(
         chat.tool_choice,
         ToolChoice::Required | ToolChoice::Named(_)

@@ -25,9 +25,35 @@ const HELLO: &str = "Andante is running\n";
 )]
 pub(super) async fn health(State(server): State<Server>) -> Result<Json<Working>, ApiError> {
     match server.engine().health() {
-        Health::Ready => Ok(Json(Working { status: "ok" })),
+        Health::Ready => Ok(Json(Working::new("ok", true))),
         Health::Draining => Err(ApiError::Draining),
         Health::Stopped | Health::Failed => Err(ApiError::EngineStopped),
+    }
+}
+
+/// The same, in the words of those who ask for readiness.
+#[utoipa::path(
+    get,
+    path = "/health/ready",
+    tag = "Andante",
+    responses((status = 200, body = Working), Ending)
+)]
+pub(super) async fn ready(state: State<Server>) -> Result<Json<Working>, ApiError> {
+    health(state).await
+}
+
+/// 200 while the process is of use: also while it ends, and before it is ready. 503 after the engine failed.
+#[utoipa::path(
+    get,
+    path = "/health/live",
+    tag = "Andante",
+    responses((status = 200, body = Working), Ending)
+)]
+pub(super) async fn live(State(server): State<Server>) -> Result<Json<Working>, ApiError> {
+    match server.engine().health() {
+        Health::Ready => Ok(Json(Working::new("ok", true))),
+        Health::Draining | Health::Stopped => Ok(Json(Working::new("ending", false))),
+        Health::Failed => Err(ApiError::EngineStopped),
     }
 }
 
@@ -43,6 +69,18 @@ pub(super) async fn version() -> Json<Version> {
 #[derive(Serialize, ToSchema)]
 pub(super) struct Working {
     status: &'static str,
+    live: bool,
+    ready: bool,
+}
+
+impl Working {
+    fn new(status: &'static str, ready: bool) -> Self {
+        Self {
+            status,
+            live: true,
+            ready,
+        }
+    }
 }
 
 /// A version of the program, or of the API that it speaks.

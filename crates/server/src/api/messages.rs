@@ -114,7 +114,7 @@ fn chat_request(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiErr
         messages,
         tool_choice,
         parallel_tool_calls: !single,
-        template_args: conversation::template_args(body)?,
+        template_args: conversation::template_args(server, body)?,
         add_generation_prompt: true,
         continue_final_message,
     })

@@ -24,6 +24,7 @@ mod tools;
 mod wire;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use andante_engine::{Delta, FinishReason, PromptProgress, Request, Usage};
 use axum::body::Body;
@@ -47,6 +48,7 @@ use crate::caller::Account;
 use crate::error::{ApiError, Envelope};
 use crate::json::Field;
 use crate::page;
+use crate::server::REQUEST_ID;
 use crate::sse::{self, Frames};
 
 /// Every route.
@@ -77,7 +79,9 @@ fn documented() -> (Router<Server>, OpenApi) {
         .routes(routes!(responses::kept::input_items))
         .routes(routes!(models::list))
         .routes(routes!(models::retrieve))
-        .routes(routes!(health::health));
+        .routes(routes!(health::health))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::live));
     let (plain, _) = versioned.clone().split_for_parts();
     let (router, gathered) = OpenApiRouter::new()
         .nest("/v1", versioned)
@@ -194,12 +198,17 @@ async fn begin<E: Send + 'static>(
     decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<(Answer, Job<E>), ApiError> {
     let pass = server.admit(headers)?;
+    let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let id: Option<Arc<str>> = id.map(Into::into);
     let mut job = server
         .prepare_body(headers, body, move |server, body| {
             let mut job = decode(server, body)?;
             let Account { tenant, priority } = server.account();
             for request in &mut job.requests {
                 request.set_account(tenant.clone(), *priority);
+                if let Some(id) = &id {
+                    request.set_name(Arc::clone(id));
+                }
             }
             Ok(job)
         })

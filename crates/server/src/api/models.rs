@@ -1,6 +1,6 @@
 //! `GET /v1/models` and `GET /v1/models/{id}`: the one model, in the forms of OpenAI and Anthropic at once, with the hints
 //! that clients look for beside them (llama-server's `meta`, vLLM's `max_model_len`, the router fields `status` and
-//! `architecture`). `GET /props`: what clients of llama-server ask about the model.
+//! `architecture`, OpenRouter's `top_provider` and `supported_parameters`). A model that goes by several names is listed under each. `GET /props`: what clients of llama-server ask about the model.
 
 use andante_text::ChatTemplate;
 use axum::Json;
@@ -16,12 +16,13 @@ use crate::error::ApiError;
 /// The model, as a list.
 #[utoipa::path(get, path = "/models", tag = "OpenAI", responses((status = 200, body = Models)))]
 pub(super) async fn list(State(server): State<Server>) -> Json<Models> {
-    let id = &server.config().model_name;
+    let data: Vec<Model> = server.model_names().map(|id| model(&server, id)).collect();
+    let id = |model: Option<&Model>| model.map_or_else(String::new, |model| model.id.clone());
     Json(Models {
         object: "list",
-        data: vec![model(&server)],
-        first_id: id.clone(),
-        last_id: id.clone(),
+        first_id: id(data.first()),
+        last_id: id(data.last()),
+        data,
         has_more: false,
     })
 }
@@ -38,13 +39,12 @@ pub(super) async fn retrieve(
     State(server): State<Server>,
     Id(id): Id,
 ) -> Result<Json<Model>, ApiError> {
-    let served = &server.config().model_name;
-    if id == *served {
-        return Ok(Json(model(&server)));
+    if server.model_names().any(|name| name == id) {
+        return Ok(Json(model(&server, &id)));
     }
     Err(ApiError::NoModel {
         id,
-        served: served.clone(),
+        served: server.config().model_name.clone(),
     })
 }
 
@@ -93,6 +93,9 @@ pub(super) struct Model {
     context_length: u32,
     max_input_tokens: u32,
     capabilities: Vec<&'static str>,
+    top_provider: Provider,
+    #[schema(value_type = Vec<String>)]
+    supported_parameters: [&'static str; SUPPORTED.len()],
     meta: Meta,
     status: Loaded,
     architecture: Media,
@@ -108,6 +111,35 @@ struct Meta {
     n_params: u64,
     size: u64,
 }
+
+/// OpenRouter's words for it, which ds4-server's clients read.
+#[derive(Serialize, ToSchema)]
+struct Provider {
+    context_length: u32,
+    max_completion_tokens: u32,
+}
+
+/// Fields of chat requests, in OpenRouter's list of names.
+const SUPPORTED: [&str; 18] = [
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "min_p",
+    "top_k",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "seed",
+    "stop",
+    "reasoning",
+    "response_format",
+    "structured_outputs",
+];
 
 #[derive(Serialize, ToSchema)]
 struct Loaded {
@@ -140,22 +172,26 @@ struct Modalities {
     audio: bool,
 }
 
-fn model(server: &Server) -> Model {
+fn model(server: &Server, id: &str) -> Model {
     let info = server.engine().info();
     let context = server.engine().context();
-    let id = &server.config().model_name;
     Model {
-        id: id.clone(),
+        id: id.to_owned(),
         object: "model",
         created: server.started_at_s(),
         owned_by: "andante",
         kind: "model",
-        display_name: info.name.as_ref().unwrap_or(id).clone(),
+        display_name: info.name.as_deref().unwrap_or(id).to_owned(),
         created_at: rfc3339(server.started_at_s()),
         max_model_len: context,
         context_length: context,
         max_input_tokens: context,
         capabilities: capabilities(server),
+        top_provider: Provider {
+            context_length: context,
+            max_completion_tokens: context,
+        },
+        supported_parameters: SUPPORTED,
         meta: Meta {
             n_ctx: context,
             n_ctx_train: info.context,

@@ -72,7 +72,7 @@ fn decode_chat(server: &Server, body: &Field<'_>) -> Result<Job<OllamaEncoder>, 
             continue_final_message: history::is_open(&messages),
             messages,
             tools: super::chat::request::tools(body)?,
-            template_args: template_args(body)?,
+            template_args: template_args(server, body)?,
             add_generation_prompt: true,
             ..ChatRequest::default()
         };
@@ -101,7 +101,7 @@ fn decode_generate(server: &Server, body: &Field<'_>) -> Result<Job<OllamaEncode
         let user = Message::new(Role::User, prompt);
         let chat = ChatRequest {
             messages: system.into_iter().chain([user]).collect(),
-            template_args: template_args(body)?,
+            template_args: template_args(server, body)?,
             add_generation_prompt: true,
             ..ChatRequest::default()
         };
@@ -147,10 +147,10 @@ fn sampling(body: &Field<'_>) -> Result<Sampling, ApiError> {
 }
 
 /// `think`: a switch, or how hard.
-fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
+fn template_args(server: &Server, body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     let think = body.get("think");
     match think.value() {
-        None => Ok(Map::new()),
+        None => Ok(tools::thinking(server.thinks_by_name(body)?, None)),
         Some(Value::Bool(on)) => Ok(tools::thinking(Some(*on), None)),
         Some(Value::String(effort)) => Ok(tools::thinking(Some(effort != "none"), Some(effort))),
         Some(_) => Err(think.wrong_type("a boolean or a string")),

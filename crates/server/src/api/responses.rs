@@ -24,6 +24,7 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::openapi::{OpenAiErrors, ResponseBody, StreamEvent};
+use super::tools::{thinking, whether};
 use super::{Job, constraint, sampling};
 use crate::Server;
 use crate::answer::Choice;
@@ -277,7 +278,7 @@ impl Input {
                 tools: tools.listed(),
                 tool_choice,
                 parallel_tool_calls: body.get("parallel_tool_calls").bool()?.unwrap_or(true),
-                template_args: template_args(body)?,
+                template_args: template_args(server, body)?,
                 add_generation_prompt: true,
                 ..ChatRequest::default()
             },
@@ -369,12 +370,10 @@ fn followed(item: &Field<'_>, stored: &mut HashMap<String, Value>) -> Result<Val
 }
 
 /// Whether and how hard to think.
-fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
+fn template_args(server: &Server, body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     let reasoning = body.get("reasoning");
     reasoning.map()?;
     let effort = reasoning.get("effort").string()?;
-    Ok(super::tools::thinking(
-        effort.map(|effort| effort != "none"),
-        effort,
-    ))
+    let named = server.thinks_by_name(body)?;
+    Ok(thinking(whether(None, effort, named), effort))
 }

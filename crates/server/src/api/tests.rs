@@ -53,7 +53,15 @@ async fn models_are_listed_with_the_hints_that_clients_look_for() {
 #[tokio::test]
 async fn health_follows_the_engine() {
     let server = Fixture::new();
-    assert_eq!(server.get("/health").await.json(), json!({"status": "ok"}));
+    for path in [
+        "/health",
+        "/health/ready",
+        "/health/live",
+        "/v1/health/live",
+    ] {
+        let expected = json!({"status": "ok", "live": true, "ready": true});
+        assert_eq!(server.get(path).await.json(), expected, "{path}");
+    }
     assert!(server.get("/version").await.json()["version"].is_string());
     server.engine.shutdown(andante_engine::Shutdown::Now);
     let reply = server.get("/v1/health").await;

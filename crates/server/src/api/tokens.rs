@@ -93,7 +93,9 @@ pub(super) async fn apply_template(
     body: Body,
 ) -> Result<Json<Prompt>, ApiError> {
     let answer = server.prepare_body(&headers, body, |server, body| {
-        let prompt = server.engine().render(&chat::request::decode(body)?)?;
+        let prompt = server
+            .engine()
+            .render(&chat::request::decode(server, body)?)?;
         let prompt = prompt.text();
         Ok(Prompt { prompt })
     });

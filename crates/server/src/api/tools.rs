@@ -16,6 +16,19 @@ pub(super) fn effort(effort: &str) -> Option<&str> {
     }
 }
 
+/// Whether to think: by a switch, or else by the model's name where it says so, or else since the request says how hard.
+pub(super) fn whether(
+    switch: Option<bool>,
+    effort: Option<&str>,
+    named: Option<bool>,
+) -> Option<bool> {
+    match (switch, effort) {
+        (Some(on), _) => Some(on),
+        (None, Some("none")) => Some(false),
+        (None, effort) => named.or(effort.map(|_| true)),
+    }
+}
+
 /// The switches of templates for a wish about thinking: whether, and how hard.
 pub(super) fn thinking(on: Option<bool>, hard: Option<&str>) -> Map<String, Value> {
     let mut args = Map::new();

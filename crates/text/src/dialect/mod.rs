@@ -368,6 +368,12 @@ impl Opening {
         parser
     }
 
+    /// Whether the answer begins with reasoning, since the prompt has opened it.
+    #[must_use]
+    pub fn is_thinking(&self) -> bool {
+        self.is_thinking
+    }
+
     /// Whose answer it is.
     #[must_use]
     pub fn dialect(&self) -> &Dialect {

@@ -92,13 +92,18 @@ fn model(says: &[(&str, &str)]) -> FakeModel {
 }
 
 fn rig(model: FakeModel, context: u32) -> Rig {
-    let config = EngineConfig {
+    rig_with(model, context, |_| {})
+}
+
+fn rig_with(model: FakeModel, context: u32, change: impl FnOnce(&mut EngineConfig)) -> Rig {
+    let mut config = EngineConfig {
         sessions: 2,
         context,
         cache_tokens: context,
         ring_events: 4096,
         ..small()
     };
+    change(&mut config);
     let clock = Arc::new(VirtualClock::default());
     let (engine, handle) = Engine::new(
         model.context(context).boxed(),
@@ -250,6 +255,39 @@ fn a_budget_ends_thinking_and_the_answer_follows() {
         assert_eq!(show(&parts), format!("{thought}t(Yes.)"));
         assert_eq!(reason, STOP);
     }
+}
+
+#[test]
+fn a_servers_own_limits_hold_where_a_request_has_none() {
+    let says = [
+        (GO, "<think>One two three four."),
+        ("\n</think>\n\n", "Yes, yes, yes, and so on"),
+    ];
+    let rig = || {
+        rig_with(model(&says), 1024, |config| {
+            config.answer_tokens = Some(20);
+            config.reasoning_tokens = Some(4);
+        })
+    };
+    let free = Sampling::greedy();
+    let (parts, reason, usage) = ask(&mut rig(), &go(), free.clone());
+    assert!(show(&parts).starts_with("r(One) t(Yes"), "{}", show(&parts));
+    assert_eq!(
+        (reason, usage.completion_tokens),
+        (FinishReason::Length, 20)
+    );
+    let own = Sampling {
+        max_tokens: Some(25),
+        reasoning_budget: Some(8),
+        ..free
+    };
+    let (parts, _, usage) = ask(&mut rig(), &go(), own);
+    assert!(
+        show(&parts).starts_with("r(One two) t(Yes"),
+        "{}",
+        show(&parts)
+    );
+    assert_eq!(usage.completion_tokens, 25);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Places and clocks: who is let in, how long anything may take, and that a client which leaves leaves nothing behind.
 
+use std::sync::OnceLock;
+
 use super::*;
 
 /// Steps until the engine has nothing to do, at most to `until_us`; gives the time that it asks to be woken at.
@@ -269,4 +271,26 @@ fn a_bound_that_the_machine_cannot_keep_is_told_with_what_it_can() {
         .expect("no step is below 150 ms");
     assert_eq!(limit, andante_sched::StallLimit::Decode);
     assert!((140_000..200_000).contains(&kept_us), "{kept_us}");
+}
+
+#[test]
+fn a_step_under_way_has_an_age() {
+    let clock = Arc::new(VirtualClock::default());
+    let seen: Arc<Mutex<Vec<Option<Duration>>>> = Arc::default();
+    let handle: Arc<OnceLock<EngineHandle>> = Arc::default();
+    let (ticks, ages, watched) = (Arc::clone(&clock), Arc::clone(&seen), Arc::clone(&handle));
+    let model = FakeModel::new(VOCAB).on_forward(move |_| {
+        ticks.advance(7_000_000);
+        let handle: &EngineHandle = watched.get().unwrap();
+        ages.lock().unwrap().push(handle.step_age());
+    });
+    let mut rig = Rig::on_clock(model, &small(), clock);
+    assert!(handle.set(rig.handle.clone()).is_ok());
+    rig.clock.advance(1);
+    let answer = rig.submit("ABC", greedy(1));
+    assert_eq!(rig.handle.step_age(), None);
+    rig.settle();
+    assert_eq!(Answer::of(answer).text, letters("ABC", 1));
+    assert_eq!(rig.handle.step_age(), None, "between steps");
+    assert_eq!(*seen.lock().unwrap(), [Some(Duration::from_secs(7))]);
 }

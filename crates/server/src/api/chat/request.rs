@@ -3,11 +3,12 @@
 use andante_text::{ChatRequest, Message, ToolChoice};
 use serde_json::{Map, Value, json};
 
+use crate::Server;
 use crate::api::{history, message, tools};
 use crate::error::ApiError;
 use crate::json::Field;
 
-pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> {
+pub(in crate::api) fn decode(server: &Server, body: &Field<'_>) -> Result<ChatRequest, ApiError> {
     refuse_audio(&body.get("modalities"))?;
     let mut tools = tools(body)?;
     let mut messages = message::decode_all(&body.get("messages"))?;
@@ -18,7 +19,7 @@ pub(in crate::api) fn decode(body: &Field<'_>) -> Result<ChatRequest, ApiError> 
         tool_choice: tool_choice(body, &mut tools)?,
         tools,
         parallel_tool_calls: body.get("parallel_tool_calls").bool()?.unwrap_or(true),
-        template_args: template_args(body)?,
+        template_args: template_args(server, body)?,
         add_generation_prompt: body.get("add_generation_prompt").bool()?.unwrap_or(true),
         ..ChatRequest::default()
     })
@@ -133,7 +134,7 @@ fn names<'a>(tools: &Field<'a>) -> Result<Vec<&'a str>, ApiError> {
 }
 
 /// What the chat template can read beside messages and tools.
-fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
+fn template_args(server: &Server, body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
     let (thinking, reasoning) = (body.get("thinking"), body.get("reasoning"));
     thinking.map()?;
     reasoning.map()?;
@@ -141,16 +142,29 @@ fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
         Some(effort) => Some(effort),
         None => reasoning.get("effort").string()?,
     };
-    let mut on = effort.map(|effort| effort != "none");
-    on = reasoning.get("enabled").bool()?.or(on);
-    on = match thinking.get("type").string()? {
+    let kind = match thinking.get("type").string()? {
         Some("enabled" | "adaptive") => Some(true),
         Some("disabled") => Some(false),
-        _ => on,
+        _ => None,
     };
-    let mut args = tools::thinking(body.get("enable_thinking").bool()?.or(on), effort);
-    if let Some(given) = body.get("chat_template_kwargs").map()? {
-        args.extend(given.clone());
-    }
+    let switches = [
+        body.get("enable_thinking").bool()?,
+        kind,
+        reasoning.get("enabled").bool()?,
+        body.get("think").value().and_then(Value::as_bool),
+    ];
+    let switch = switches.into_iter().flatten().next();
+    let given = body.get("chat_template_kwargs").map()?;
+    let said = given.is_some_and(|given| SWITCHES.iter().any(|name| given.contains_key(*name)));
+    let named = if said {
+        None
+    } else {
+        server.thinks_by_name(body)?
+    };
+    let mut args = tools::thinking(tools::whether(switch, effort, named), effort);
+    args.extend(given.cloned().unwrap_or_default());
     Ok(args)
 }
+
+/// Variables by which templates are told whether to think.
+const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];

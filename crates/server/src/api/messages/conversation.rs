@@ -8,6 +8,7 @@ use andante_engine::EngineHandle;
 use andante_text::{Message, Role, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
+use crate::Server;
 use crate::api::tools;
 use crate::error::ApiError;
 use crate::json::Field;
@@ -47,13 +48,18 @@ fn without_billing(text: &str) -> &str {
     }
 }
 
-/// Whether and how hard to think. Without a word about it a client of this API expects no thinking.
-pub(super) fn template_args(body: &Field<'_>) -> Result<Map<String, Value>, ApiError> {
+/// Whether and how hard to think. Without a word about it a client of this API expects no thinking, unless it has named a model that
+/// does.
+pub(super) fn template_args(
+    server: &Server,
+    body: &Field<'_>,
+) -> Result<Map<String, Value>, ApiError> {
     let thinking = body.get("thinking");
     thinking.map()?;
     let kind = thinking.get("type");
     let on = match kind.string()? {
-        None | Some("disabled") => false,
+        None => server.thinks_by_name(body)?.unwrap_or(false),
+        Some("disabled") => false,
         Some("enabled" | "adaptive") => true,
         Some(other) => return Err(kind.error(format!("`{other}` is no kind of thinking"))),
     };

@@ -29,17 +29,19 @@ pub(in crate::api) async fn version() -> Json<Version> {
 /// The models that can be had.
 #[utoipa::path(get, path = "/api/tags", tag = "Ollama", responses((status = 200, body = Listed)))]
 pub(in crate::api) async fn tags(State(server): State<Server>) -> Json<Listed> {
-    let mut model = entry(&server);
-    model.modified_at = Some(rfc3339(server.started_at_s()));
+    let listed = |name| Entry {
+        modified_at: Some(rfc3339(server.started_at_s())),
+        ..entry(&server, name)
+    };
     Json(Listed {
-        models: vec![model],
+        models: server.model_names().map(listed).collect(),
     })
 }
 
 /// The models in memory.
 #[utoipa::path(get, path = "/api/ps", tag = "Ollama", responses((status = 200, body = Listed), KeyedOllama))]
 pub(in crate::api) async fn ps(State(server): State<Server>) -> Json<Listed> {
-    let mut model = entry(&server);
+    let mut model = entry(&server, &server.config().model_name);
     model.size_vram = Some(0);
     model.context_length = Some(server.engine().context());
     Json(Listed {
@@ -104,11 +106,11 @@ pub(in crate::api) async fn pull(
     body: Body,
 ) -> Result<Response, ApiError> {
     let (id, stream) = asked(&server, &headers, body).await?;
-    let served = &server.config().model_name;
-    if id.strip_suffix(":latest").unwrap_or(&id) != served {
+    let name = id.strip_suffix(":latest").unwrap_or(&id);
+    if !server.model_names().any(|known| known == name) {
         return Err(ApiError::NoModel {
+            served: server.config().model_name.clone(),
             id,
-            served: served.clone(),
         });
     }
     let mut response = Json(Pulled { status: "success" }).into_response();
@@ -189,11 +191,10 @@ async fn asked(
     asked.await
 }
 
-fn entry(server: &Server) -> Entry {
-    let name = &server.config().model_name;
+fn entry(server: &Server, name: &str) -> Entry {
     Entry {
-        name: name.clone(),
-        model: name.clone(),
+        name: name.to_owned(),
+        model: name.to_owned(),
         size: server.engine().info().weight_bytes,
         digest: "",
         details: details(server),
