@@ -61,12 +61,13 @@ pub fn run_attention<B: Backend>(mut make: impl FnMut() -> B, stored: Stored) {
     }
 }
 
-/// The checks of the ops that DeepSeek V4 asks for.
+/// The checks of the ops that DeepSeek V4 asks for; `stored` makes of a row what records of [`crate::Precision::Kv`] hold of it.
 ///
 /// # Panics
 /// When a check fails.
-pub fn run_deepseek4<B: Deepseek4>(mut make: impl FnMut() -> B) {
-    let checks: [Check<B>; 7] = [
+pub fn run_deepseek4<B: Deepseek4>(mut make: impl FnMut() -> B, stored: Stored) {
+    let checks: [Check<B>; 8] = [
+        ops::activations,
         deepseek4::records,
         deepseek4::copies,
         deepseek4::hyper_connections,
@@ -76,7 +77,7 @@ pub fn run_deepseek4<B: Deepseek4>(mut make: impl FnMut() -> B) {
         deepseek4::compressed_attention,
     ];
     for check in checks {
-        check(&mut Rig::new(make(), |_| {}));
+        check(&mut Rig::new(make(), stored));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{Backend, Batch, ComputeError, ExpertWeights, ExpertsSpec, RopeTable}
     reason = "an op names every buffer it reads and writes"
 )]
 pub trait Deepseek4: Backend {
-    /// `f32` `[records, len]`, kept from step to step.
+    /// Values `[records, len]`, kept from step to step.
     type Records: Send;
     /// Numbers of rows or experts: `u32` `[max_rows, width]`.
     type Choices: Send;
@@ -28,9 +28,20 @@ pub trait Deepseek4: Backend {
     ///
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
-    fn records(&mut self, count: usize, len: usize) -> Result<Self::Records, ComputeError>;
+    fn records(
+        &mut self,
+        count: usize,
+        len: usize,
+        precision: Precision,
+    ) -> Result<Self::Records, ComputeError>;
 
-    /// Copies a record into `out`, `4 * len` bytes; waits for what was enqueued.
+    /// Bytes of one record of `len` values.
+    fn record_bytes(&self, len: usize, precision: Precision) -> u64;
+
+    /// How values are kept, in words: `f16`.
+    fn records_format(&self, precision: Precision) -> &'static str;
+
+    /// Copies a record into `out`, [`Deepseek4::record_bytes`] long; waits for what was enqueued.
     fn records_read(&self, records: &Self::Records, index: u32, out: &mut [u8]);
 
     /// Makes a record what [`Deepseek4::records_read`] gave.
@@ -114,6 +125,8 @@ pub trait Deepseek4: Backend {
     ///
     /// over the window's tokens (of the last series) and, where windows overlap, those of the one before (of the first series; none
     /// for window 0); then its RMS norm with weight, turned for the position of the window's first token.
+    ///
+    /// `states` are [`Precision::Exact`], here and in [`Deepseek4::window_attention`].
     fn compress(
         &mut self,
         blocks: &mut Self::Records,
@@ -124,6 +137,12 @@ pub trait Deepseek4: Backend {
         spec: &CompressSpec<'_>,
         batch: &Batch,
     );
+
+    /// Whether the backend keeps so few bits of a row that the model is to round rows as it did in training: see [`Rounding`].
+    fn rounds_rows(&self) -> bool;
+
+    /// Rounds every head of the first `n` rows, in place.
+    fn round_heads(&mut self, x: &mut Self::Buffer, rounding: Rounding, n: usize);
 
     /// Chooses the compressed rows that attention will see: the [`IndexSpec::top_k`] visible ones of the highest score (of equal ones
     /// the first), in ascending order and then `u32::MAX`. `q` is `[n, heads, width]`, `weights` `[n, heads]`;
@@ -178,6 +197,34 @@ pub trait Deepseek4: Backend {
         spec: &ExpertsSpec,
         n: usize,
     );
+}
+
+/// How exactly records keep values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// As they are.
+    Exact,
+    /// As the backend keeps keys and values, but with at least 16 bits.
+    Kv,
+}
+
+/// What the model's own inference code does to rows that it keeps, and did in training (`inference/kernel.py` of the model's
+/// repository): to and back from formats of few bits. Scales are powers of two, the smallest by which the largest magnitude of
+/// their values fits; ties go to the even code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounding {
+    /// e4m3 with a scale for 64 values, of the values before the rotary ones; a largest magnitude below 1e-4 counts as that.
+    E4m3 {
+        /// Values of a head.
+        width: usize,
+        /// The first of them, which are rounded.
+        plain: usize,
+    },
+    /// A Hadamard transform of the head, whose matrix is orthonormal, then e2m1 with a scale for 32 values.
+    HadamardE2m1 {
+        /// Values of a head, a power of two.
+        width: usize,
+    },
 }
 
 /// A part of each record: rows of one width, one after the other.
@@ -246,6 +293,8 @@ pub struct CompressSpec<'a> {
     pub eps: f32,
     /// How rows turn; of heads as wide as a row.
     pub rope: &'a RopeTable,
+    /// How rows are rounded after that.
+    pub rounding: Option<Rounding>,
     /// Where rows lie in the record of a block.
     pub rows: Region,
     /// Where the running state keeps `kv` and then `gate` of a token, as a ring: position `p` is row `p % rows`. As many rows as a

@@ -21,7 +21,7 @@ pub use cpu::{
 };
 pub use deepseek4::{
     CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights, IndexSpec,
-    Region, RouteBy, RouteSpec, WindowSpec,
+    Precision, Region, Rounding, RouteBy, RouteSpec, WindowSpec,
 };
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

@@ -11,7 +11,7 @@ mod load;
 mod pass;
 mod spec;
 
-use andante_compute::{BLOCK_TOKENS, Batch, Deepseek4 as Ops, KvShape};
+use andante_compute::{BLOCK_TOKENS, Batch, Deepseek4 as Ops, KvShape, Precision};
 
 use crate::decoder::check;
 use crate::identity::{self, Fingerprint};
@@ -48,8 +48,12 @@ impl<B: Ops> Model for Deepseek4<B> {
     fn kv_layout(&self) -> KvLayout {
         KvLayout {
             block_tokens: BLOCK_TOKENS as u32,
-            block_bytes: (self.layout.block_len * size_of::<f32>()) as u64,
-            state_bytes: (self.layout.state_len * size_of::<f32>()) as u64,
+            block_bytes: self
+                .backend
+                .record_bytes(self.layout.block_len, Precision::Kv),
+            state_bytes: self
+                .backend
+                .record_bytes(self.layout.state_len, Precision::Exact),
         }
     }
 
@@ -122,7 +126,7 @@ impl<B: Ops> Model for Deepseek4<B> {
     }
 }
 
-/// How the backend would keep plain keys and values: what it says of its arithmetic holds here too, the elements are `f32`.
+/// How compressed rows are kept, and of which arithmetic: what the backend says of plain keys and values holds here too.
 fn kv_format<B: Ops>(backend: &B, spec: &Spec) -> String {
     let shape = KvShape {
         layers: spec.layers.len(),
@@ -130,7 +134,8 @@ fn kv_format<B: Ops>(backend: &B, spec: &Spec) -> String {
         head_dim: spec.head_dim,
         block_tokens: BLOCK_TOKENS,
     };
-    format!("f32 records ({})", backend.kv_format(&shape))
+    let rows = backend.records_format(Precision::Kv);
+    format!("{rows} compressed rows ({})", backend.kv_format(&shape))
 }
 
 #[cfg(test)]

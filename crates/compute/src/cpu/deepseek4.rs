@@ -6,6 +6,8 @@ mod grouped;
 mod hyper;
 mod index;
 mod records;
+mod rounding;
+mod route;
 
 pub use records::{CpuChoices, CpuRecords};
 
@@ -14,10 +16,10 @@ pub(super) use grouped::GroupedScratch;
 use super::experts::Preference;
 use super::ops::grain;
 use super::simd::lanes::dispatch;
-use super::{CpuBackend, CpuBuffer, CpuWeight};
+use super::{CpuBackend, CpuBuffer, CpuWeight, KvType};
 use crate::deepseek4::{
     CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights, IndexSpec,
-    RouteBy, RouteSpec, WindowSpec,
+    Precision, Rounding, RouteBy, RouteSpec, WindowSpec,
 };
 use crate::{Batch, ComputeError, ExpertWeights, ExpertsSpec};
 use attend::WindowAttention;
@@ -25,13 +27,28 @@ use compress::Compressor;
 use grouped::Grouped;
 use hyper::{HyperIn, HyperOut};
 use index::Indexer;
+use records::Kept;
+use route::{Choose, Router};
 
 impl Deepseek4 for CpuBackend {
     type Records = CpuRecords;
     type Choices = CpuChoices;
 
-    fn records(&mut self, count: usize, len: usize) -> Result<CpuRecords, ComputeError> {
-        CpuRecords::new(count, len)
+    fn records(
+        &mut self,
+        count: usize,
+        len: usize,
+        precision: Precision,
+    ) -> Result<CpuRecords, ComputeError> {
+        CpuRecords::new(Kept::of(precision, self.kv_type), count, len)
+    }
+
+    fn record_bytes(&self, len: usize, precision: Precision) -> u64 {
+        (Kept::of(precision, self.kv_type).value_bytes() * len) as u64
+    }
+
+    fn records_format(&self, precision: Precision) -> &'static str {
+        Kept::of(precision, self.kv_type).name()
     }
 
     fn records_read(&self, records: &CpuRecords, index: u32, out: &mut [u8]) {
@@ -65,12 +82,16 @@ impl Deepseek4 for CpuBackend {
     fn repeat(&mut self, out: &mut CpuBuffer, x: &CpuBuffer, n: usize) {
         let (wide, width) = (out.width(), x.width());
         assert!(wide.is_multiple_of(width));
-        let x = x.rows(n).chunks_exact(width);
-        for (out, x) in out.rows_mut(n).chunks_exact_mut(wide).zip(x) {
-            for copy in out.chunks_exact_mut(width) {
-                copy.copy_from_slice(x);
-            }
-        }
+        let x = x.rows(n);
+        self.pool
+            .for_rows(out.rows_mut(n), wide, grain(wide), &|first, outs| {
+                let x = x[first * width..].chunks_exact(width);
+                for (out, x) in outs.chunks_exact_mut(wide).zip(x) {
+                    for copy in out.chunks_exact_mut(width) {
+                        copy.copy_from_slice(x);
+                    }
+                }
+            });
     }
 
     fn hyper_in(
@@ -169,6 +190,22 @@ impl Deepseek4 for CpuBackend {
         compressor.run(&self.pool, blocks, states);
     }
 
+    fn rounds_rows(&self) -> bool {
+        self.kv_type == KvType::Q8_0
+    }
+
+    fn round_heads(&mut self, x: &mut CpuBuffer, rounding: Rounding, n: usize) {
+        let (Rounding::E4m3 { width, .. } | Rounding::HadamardE2m1 { width }) = rounding;
+        let wide = x.width();
+        assert!(wide.is_multiple_of(width));
+        self.pool
+            .for_rows(x.rows_mut(n), wide, grain(wide), &|_, x| {
+                for head in x.chunks_exact_mut(width) {
+                    rounding::round(head, rounding);
+                }
+            });
+    }
+
     fn index(
         &mut self,
         chosen: &mut CpuChoices,
@@ -235,38 +272,23 @@ impl Deepseek4 for CpuBackend {
     ) {
         let (width, experts, n) = (chosen.width(), logits.width(), tokens.len());
         assert!(shares.width() == width && width <= experts);
-        let logits = logits.rows(n).chunks_exact(experts);
-        let rows = chosen.rows_mut(n).chunks_exact_mut(width);
-        let outs = rows.zip(shares.rows_mut(n).chunks_exact_mut(width));
-        let mut scores = vec![0.0; experts];
-        for ((chosen, shares), (logits, &token)) in outs.zip(logits.zip(tokens)) {
-            for (score, &x) in scores.iter_mut().zip(logits) {
-                *score = (x.max(0.0) + (-x.abs()).exp().ln_1p()).sqrt();
-            }
-            match by {
-                RouteBy::Table(table) => {
-                    table.matrix().dequantize_row(token as usize, shares);
-                    for (expert, &id) in chosen.iter_mut().zip(&*shares) {
-                        *expert = id as u32;
-                    }
-                }
-                RouteBy::Score(bias) => index::largest(chosen, {
-                    let bias = bias.vector();
-                    assert!(bias.len() == experts);
-                    scores.iter().zip(bias).map(|(score, bias)| score + bias)
-                }),
-            }
-            for (share, &expert) in shares.iter_mut().zip(&*chosen) {
-                *share = scores[expert as usize];
-            }
-            let sum: f32 = shares.iter().sum();
-            let factor = if spec.normalised {
-                spec.scale / sum
-            } else {
-                spec.scale
-            };
-            shares.iter_mut().for_each(|share| *share *= factor);
-        }
+        let choose = match by {
+            RouteBy::Score(bias) => Choose::Best(bias.vector()),
+            RouteBy::Table(table) => Choose::Table(table.matrix()),
+        };
+        assert!(match &choose {
+            Choose::Best(bias) => bias.len() == experts,
+            Choose::Table(table) => table.cols() == width,
+        });
+        let router = Router {
+            spec,
+            chosen: width,
+            experts,
+            logits: logits.rows(n),
+            tokens,
+            choose,
+        };
+        router.run(&self.pool, (chosen.rows_mut(n), shares.rows_mut(n)));
     }
 
     fn chosen_experts(

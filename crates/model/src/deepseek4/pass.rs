@@ -2,7 +2,7 @@
 
 use andante_compute::{
     Batch, CompressSpec, CompressWeights, CompressedRows, Deepseek4 as Ops, ExpertWeights,
-    HyperWeights, IndexSpec, RopeTable, RouteBy, WindowSpec,
+    HyperWeights, IndexSpec, Precision, RopeTable, Rounding, RouteBy, WindowSpec,
 };
 
 use super::layout::{CompressorLayout, Layout};
@@ -72,8 +72,12 @@ impl<B: Ops> Memory<B> {
         let index = spec.index;
         Ok(Self {
             limits,
-            blocks: backend.records(limits.blocks as usize, layout.block_len)?,
-            states: backend.records(limits.running_states as usize, layout.state_len)?,
+            blocks: backend.records(limits.blocks as usize, layout.block_len, Precision::Kv)?,
+            states: backend.records(
+                limits.running_states as usize,
+                layout.state_len,
+                Precision::Exact,
+            )?,
             x: backend.buffer(rows, wide)?,
             mix: backend.buffer(rows, streams * (2 + streams))?,
             normed: backend.buffer(rows, hidden)?,
@@ -106,6 +110,14 @@ impl<B: Ops> Memory<B> {
         })
     }
 }
+
+/// A compressor's layer, memory, rotation and rounding.
+type Place<'a> = (
+    &'a LayerSpec,
+    CompressorLayout,
+    &'a RopeTable,
+    Option<Rounding>,
+);
 
 /// One forward pass.
 pub(super) struct Pass<'a, B: Ops> {
@@ -190,6 +202,10 @@ impl<B: Ops> Pass<'_, B> {
         for x in [&mut *q, &mut *k] {
             backend.rope(x, &batch.positions, &ropes.forward);
         }
+        let [keys_rounding, index_rounding] = self.roundings();
+        if let Some(rounding) = keys_rounding {
+            self.backend.round_heads(&mut memory.k, rounding, n);
+        }
         if let Some((compressor, layout)) = layer.compressor.as_ref().zip(layout.compressor) {
             let token = &mut memory.token[facts.series() - 1];
             let records = (&mut memory.blocks, &mut memory.states);
@@ -197,11 +213,12 @@ impl<B: Ops> Pass<'_, B> {
                 (&memory.normed, token),
                 records,
                 compressor,
-                (facts, layout, &ropes.forward),
+                (facts, layout, &ropes.forward, keys_rounding),
             );
         }
         if let Some((indexer, layout)) = layer.indexer.as_ref().zip(layout.indexer) {
-            self.index(memory, indexer, (facts, layout, &ropes.index));
+            let place = (facts, layout, &ropes.index, index_rounding);
+            self.index(memory, indexer, place);
         }
         let compressed = facts.ratio.zip(layout.compressor);
         let compressed = compressed.map(|(ratio, layout)| CompressedRows {
@@ -227,13 +244,25 @@ impl<B: Ops> Pass<'_, B> {
         backend.matmul(&mut [out], &memory.low, n);
     }
 
+    /// How keys and the indexer's rows are rounded.
+    fn roundings(&self) -> [Option<Rounding>; 2] {
+        let (width, index_width) = (self.spec.head_dim, self.spec.index.width);
+        let plain = width - self.spec.ropes[0].forward.rotary_dim();
+        let roundings = [
+            Rounding::E4m3 { width, plain },
+            Rounding::HadamardE2m1 { width: index_width },
+        ];
+        let wanted = self.backend.rounds_rows() && index_width.is_power_of_two();
+        roundings.map(|rounding| wanted.then_some(rounding))
+    }
+
     /// Writes the compressed rows that are complete.
     fn compress(
         &mut self,
         (normed, token): (&B::Buffer, &mut Token<B>),
         (blocks, states): (&mut B::Records, &mut B::Records),
         compressor: &Compressor<B>,
-        (facts, layout, rope): (&LayerSpec, CompressorLayout, &RopeTable),
+        (facts, layout, rope, rounding): Place<'_>,
     ) {
         let Token { kv, gate } = token;
         let products = &mut [(&compressor.kv, &mut *kv), (&compressor.gate, &mut *gate)];
@@ -247,6 +276,7 @@ impl<B: Ops> Pass<'_, B> {
             overlap: facts.indexed(),
             eps: self.spec.eps,
             rope,
+            rounding,
             rows: layout.rows,
             tokens: layout.tokens,
         };
@@ -255,12 +285,8 @@ impl<B: Ops> Pass<'_, B> {
     }
 
     /// `index.chosen` = the compressed rows that each row sees.
-    fn index(
-        &mut self,
-        memory: &mut Memory<B>,
-        indexer: &Indexer<B>,
-        (facts, layout, rope): (&LayerSpec, CompressorLayout, &RopeTable),
-    ) {
+    fn index(&mut self, memory: &mut Memory<B>, indexer: &Indexer<B>, place: Place<'_>) {
+        let (facts, layout, rope, rounding) = place;
         let (dims, batch, n) = (self.spec.index, self.batch, self.batch.len());
         let Memory {
             normed,
@@ -271,7 +297,6 @@ impl<B: Ops> Pass<'_, B> {
             ..
         } = memory;
         let records = (&mut *blocks, states);
-        let place = (facts, layout, rope);
         self.compress(
             (normed, &mut index.token),
             records,
@@ -282,6 +307,9 @@ impl<B: Ops> Pass<'_, B> {
         backend.matmul(&mut [(&indexer.proj, &mut index.weights)], normed, n);
         backend.matmul(&mut [(&indexer.q_b, &mut index.q)], q_low, n);
         backend.rope(&mut index.q, &batch.positions, rope);
+        if let Some(rounding) = rounding {
+            backend.round_heads(&mut index.q, rounding, n);
+        }
         let spec = IndexSpec {
             ratio: facts.ratio.expect("a layer with an indexer"),
             heads: dims.heads,

@@ -3,13 +3,18 @@
 mod errors;
 mod files;
 mod independence;
+mod mistaken;
+mod mutations;
 mod portable;
 mod reference;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use andante_compute::{Batch, CpuBackend, CpuConfig, KvType, Logits as Wanted, WeightForm};
+use andante_compute::{
+    BLOCK_TOKENS, Batch, CpuBackend, CpuConfig, Deepseek4 as Ops, KvType, Logits as Wanted,
+    WeightForm,
+};
 use andante_gguf::GgufFile;
 
 use super::{Deepseek4, load};
@@ -75,7 +80,7 @@ fn model(config: CpuConfig) -> Portable {
 }
 
 /// With room for sequences of 2,048 tokens.
-fn reserved(mut model: Portable) -> Portable {
+fn reserved<B: Ops>(mut model: Deepseek4<B>) -> Deepseek4<B> {
     let limits = Limits {
         blocks: 96,
         batch_tokens: 2048,
@@ -107,7 +112,12 @@ impl<'a> Sequence<'a> {
     }
 
     /// Logits of the rows from `start` on, in chunks.
-    fn run(&self, model: &mut Portable, mut start: usize, chunks: &[usize]) -> Vec<f32> {
+    fn run<B: Ops>(
+        &self,
+        model: &mut Deepseek4<B>,
+        mut start: usize,
+        chunks: &[usize],
+    ) -> Vec<f32> {
         let mut rows = Vec::new();
         for &chunk in chunks {
             let mut batch = Batch::default();
@@ -119,7 +129,7 @@ impl<'a> Sequence<'a> {
     }
 }
 
-fn forward(model: &mut Portable, batch: &Batch) -> Vec<f32> {
+fn forward<B: Ops>(model: &mut Deepseek4<B>, batch: &Batch) -> Vec<f32> {
     model.forward(batch).unwrap();
     let logits = model.logits().unwrap();
     (0..logits.rows())

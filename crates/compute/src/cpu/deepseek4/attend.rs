@@ -1,6 +1,5 @@
 //! Attention over a window and compressed rows, with one head of keys that are the values too.
 
-use super::index::dot;
 use super::records::{CpuRecords, Sequence, place};
 use crate::cpu::isa::Isa;
 use crate::cpu::pool::Pool;
@@ -30,53 +29,67 @@ impl WindowAttention<'_> {
     pub(super) fn run(&self, pool: &Pool, out: &mut [f32], states: &CpuRecords) {
         let (heads, head_dim) = (self.spec.heads, self.spec.ring.width);
         let grain = GRAIN_PRODUCTS.div_ceil(2 * self.spec.ring.rows * head_dim);
-        pool.for_rows(out, head_dim, grain, &|first, outs| {
-            let (mut keys, mut scores) = (Vec::new(), Vec::new());
-            for (place, out) in (first..).zip(outs.chunks_exact_mut(head_dim)) {
-                let (row, head) = (place / heads, place % heads);
-                if place == first || head == 0 {
-                    keys.clear();
-                    self.visible(row, states, &mut keys);
+        pool.for_rows(out, head_dim, grain, &|mut place, mut outs| {
+            let (mut compressed, mut scores) = (Vec::new(), Vec::new());
+            while !outs.is_empty() {
+                // The heads of one row.
+                let row = place / heads;
+                let count = (heads - place % heads).min(outs.len() / head_dim);
+                let (own, rest) = std::mem::take(&mut outs).split_at_mut(count * head_dim);
+                self.read_compressed(row, &mut compressed);
+                let mut keys = self.window(row, states);
+                keys.extend(compressed.chunks_exact(head_dim));
+                for (place, out) in (place..).zip(own.chunks_exact_mut(head_dim)) {
+                    let attend = Attend {
+                        out,
+                        q: &self.q[place * head_dim..][..head_dim],
+                        keys: &keys,
+                        scores: &mut scores,
+                        scale: self.spec.scale,
+                        sink: self.sinks[place % heads],
+                    };
+                    dispatch(self.isa, attend);
                 }
-                let attend = Attend {
-                    out,
-                    q: &self.q[place * head_dim..][..head_dim],
-                    keys: &keys,
-                    scores: &mut scores,
-                    scale: self.spec.scale,
-                    sink: self.sinks[head],
-                };
-                dispatch(self.isa, attend);
+                (place, outs) = (place + count, rest);
             }
         });
     }
 
-    /// The keys that a row sees: the window's, oldest first, then compressed rows.
-    fn visible<'s>(&'s self, row: usize, states: &'s CpuRecords, keys: &mut Vec<&'s [f32]>) {
+    /// The keys of the window that a row sees, oldest first.
+    fn window<'s>(&'s self, row: usize, states: &'s CpuRecords) -> Vec<&'s [f32]> {
         let ring = self.spec.ring;
         let sequence = Sequence::of_row(self.batch, row);
         let position = self.batch.positions[row] as usize;
-        for seen in (position + 1).saturating_sub(ring.rows)..=position {
-            keys.push(match seen.checked_sub(sequence.start) {
-                Some(own) => &self.k[(sequence.first_row + own) * ring.width..][..ring.width],
-                None => states.row(sequence.state, ring, seen % ring.rows),
-            });
-        }
+        let first = (position + 1).saturating_sub(ring.rows);
+        let key = |seen: usize| match seen.checked_sub(sequence.start) {
+            Some(own) => &self.k[(sequence.first_row + own) * ring.width..][..ring.width],
+            None => states.row(sequence.state, ring, seen % ring.rows),
+        };
+        (first..=position).map(key).collect()
+    }
+
+    /// Fills `rows` with the compressed rows that a row sees, in ascending order.
+    fn read_compressed(&self, row: usize, rows: &mut Vec<f32>) {
+        rows.clear();
         let Some(compressed) = self.compressed else {
             return;
         };
-        let key = |index: usize| {
+        let position = self.batch.positions[row] as usize;
+        let table = Sequence::of_row(self.batch, row).table;
+        let mut read = |index: usize| {
             let (block, at) = place(index, compressed.ratio);
-            let block = sequence.table[block];
-            compressed.blocks.row(block, compressed.rows, at)
+            let start = rows.len();
+            rows.resize(start + compressed.rows.width, 0.0);
+            let from = (table[block], compressed.rows, at);
+            compressed.blocks.read(from, &mut rows[start..]);
         };
         match compressed.chosen {
-            None => keys.extend((0..(position + 1) / compressed.ratio).map(key)),
-            Some(chosen) => {
-                let chosen = chosen.row(row).iter();
-                let chosen = chosen.take_while(|&&index| index != u32::MAX);
-                keys.extend(chosen.map(|&index| key(index as usize)));
-            }
+            None => (0..(position + 1) / compressed.ratio).for_each(&mut read),
+            Some(chosen) => chosen
+                .row(row)
+                .iter()
+                .take_while(|&&index| index != u32::MAX)
+                .for_each(|&index| read(index as usize)),
         }
     }
 
@@ -137,4 +150,17 @@ impl Kernel for Attend<'_, '_> {
             }
         }
     }
+}
+
+/// `a · b`, in four sums over every fourth vector.
+#[inline(always)]
+fn dot<S: Lanes>(s: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [s.splat(0.0); 4];
+    for (a, b) in a.chunks(4 * S::N).zip(b.chunks(4 * S::N)) {
+        let parts = a.chunks(S::N).zip(b.chunks(S::N));
+        for (sum, (a, b)) in sums.iter_mut().zip(parts) {
+            *sum = s.mul_add(s.load_part(a), s.load_part(b), *sum);
+        }
+    }
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

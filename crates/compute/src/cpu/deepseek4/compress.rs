@@ -1,6 +1,7 @@
 //! Compressors: one row out of the tokens of a window.
 
 use super::records::{CpuRecords, Sequence, place};
+use super::rounding;
 use crate::Batch;
 use crate::cpu::isa::Isa;
 use crate::cpu::pool::Pool;
@@ -73,9 +74,7 @@ impl Compressor<'_> {
         for (row, window) in rows.chunks_exact(width).zip(&windows) {
             let (block, at) = place(window.index, ratio);
             let block = Sequence::of(self.batch, window.sequence).table[block];
-            blocks
-                .row_mut(block, self.spec.rows, at)
-                .copy_from_slice(row);
+            blocks.write((block, self.spec.rows, at), row);
         }
         sequences().for_each(|sequence| self.keep(&sequence, states));
     }
@@ -130,6 +129,9 @@ impl Compressor<'_> {
             },
         );
         self.turn(row, first);
+        if let Some(rounding) = spec.rounding {
+            rounding::round(row, rounding);
+        }
     }
 
     fn turn(&self, row: &mut [f32], position: usize) {

@@ -5,6 +5,7 @@ use crate::cpu::matmul::{
     ActivationBuffer, Form, Inputs, MIN_PRODUCTS, Matrix, Panel, SplitBuffer,
 };
 use crate::cpu::memory::sized;
+use crate::cpu::ops::grain;
 use crate::cpu::pool::{Output, Pool, STRIP, lock};
 use std::sync::Mutex;
 
@@ -50,7 +51,7 @@ impl Grouped<'_> {
             panels,
         } = scratch;
         let parts = sized(parts, x.len());
-        regroup(parts, x, (groups, n), cols);
+        regroup(pool, (parts, x), (groups, n), cols);
         let form = self.matrix.form(self.isa);
         match form {
             Form::Quants(kind) => {
@@ -72,8 +73,8 @@ impl Grouped<'_> {
             strips: 1,
         };
         let (parts, panels) = (&*parts, &*panels);
-        let grain = MIN_PRODUCTS.div_ceil(n * cols * STRIP);
-        pool.for_strips_of_runs(output, bounds, grain, &|thread, group, mut strip| {
+        let least = MIN_PRODUCTS.div_ceil(n * cols * STRIP);
+        pool.for_strips_of_runs(output, bounds, least, &|thread, group, mut strip| {
             let range = group * n..(group + 1) * n;
             let inputs = Inputs {
                 quants: form.kind().map(|_| quantized.part(range.clone())),
@@ -85,14 +86,16 @@ impl Grouped<'_> {
             self.matrix
                 .multiply_group(self.isa, inputs, panel, (strips, &mut strip));
         });
-        regroup(out, results, (n, groups), rows);
+        regroup(pool, (out, results), (n, groups), rows);
     }
 }
 
 /// `to[a, b] = from[b, a]`, parts of `width` values; `to` has `a` times `b` of them.
-fn regroup(to: &mut [f32], from: &[f32], (a, b): (usize, usize), width: usize) {
-    for (place, to) in to.chunks_exact_mut(width).enumerate() {
-        let (i, j) = (place / b, place % b);
-        to.copy_from_slice(&from[(j * a + i) * width..][..width]);
-    }
+fn regroup(pool: &Pool, (to, from): (&mut [f32], &[f32]), (a, b): (usize, usize), width: usize) {
+    pool.for_rows(to, width, grain(width), &|first, to| {
+        for (place, to) in (first..).zip(to.chunks_exact_mut(width)) {
+            let (i, j) = (place / b, place % b);
+            to.copy_from_slice(&from[(j * a + i) * width..][..width]);
+        }
+    });
 }

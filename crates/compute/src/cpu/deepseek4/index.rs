@@ -4,7 +4,7 @@ use super::records::{CpuRecords, Sequence, place};
 use crate::Batch;
 use crate::cpu::isa::Isa;
 use crate::cpu::pool::Pool;
-use crate::cpu::simd::lanes::{Kernel, Lanes, dispatch};
+use crate::cpu::simd::lanes::{Kernel, Lanes, MAX_LANES, dispatch};
 use crate::deepseek4::IndexSpec;
 
 /// The queries of a batch.
@@ -32,29 +32,50 @@ impl Indexer<'_> {
     }
 
     fn choose(&self, row: usize, chosen: &mut [u32], scores: &mut Vec<f32>) {
-        let IndexSpec { ratio, heads, .. } = *self.spec;
-        let visible = (self.batch.positions[row] as usize + 1) / ratio;
+        let visible = (self.batch.positions[row] as usize + 1) / self.spec.ratio;
         if visible <= chosen.len() {
             chosen.fill(u32::MAX);
             let all = chosen.iter_mut().zip(0..visible as u32);
             return all.for_each(|(chosen, row)| *chosen = row);
         }
+        self.score(row, visible, scores);
+        largest(chosen, scores.iter().copied());
+        chosen.sort_unstable();
+    }
+
+    /// Fills `scores` with those of all visible compressed rows.
+    fn score(&self, row: usize, visible: usize, scores: &mut Vec<f32>) {
+        let IndexSpec {
+            ratio, heads, rows, ..
+        } = *self.spec;
         let table = Sequence::of_row(self.batch, row).table;
         let weights = &self.weights[row * heads..][..heads];
         let weights: Vec<f32> = weights.iter().map(|w| w * self.spec.scale).collect();
-        let width = self.spec.rows.width;
+        let mut key = vec![0.0; rows.width];
+        let mut keys = vec![0.0; rows.width * MAX_LANES];
         scores.clear();
-        scores.extend((0..visible).map(|index| {
-            let (block, at) = place(index, ratio);
-            let score = Score {
-                q: &self.q[row * heads * width..][..heads * width],
-                weights: &weights,
-                row: self.blocks.row(table[block], self.spec.rows, at),
-            };
-            dispatch(self.isa, score)
-        }));
-        largest(chosen, scores.iter().copied());
-        chosen.sort_unstable();
+        scores.resize(visible.next_multiple_of(MAX_LANES), 0.0);
+        for (part, scores) in scores.chunks_exact_mut(MAX_LANES).enumerate() {
+            let first = part * MAX_LANES;
+            for (lane, index) in (first..visible.min(first + MAX_LANES)).enumerate() {
+                let (block, at) = place(index, ratio);
+                self.blocks.read((table[block], rows, at), &mut key);
+                let lanes = keys[lane..].iter_mut().step_by(MAX_LANES);
+                lanes.zip(&key).for_each(|(to, &value)| *to = value);
+            }
+            let q = &self.q[row * heads * rows.width..][..heads * rows.width];
+            let (keys, weights) = (&keys, &weights);
+            dispatch(
+                self.isa,
+                Score {
+                    scores,
+                    q,
+                    weights,
+                    keys,
+                },
+            );
+        }
+        scores.truncate(visible);
     }
 }
 
@@ -73,34 +94,58 @@ pub(super) fn largest(chosen: &mut [u32], values: impl Iterator<Item = f32>) {
     }
 }
 
-/// `sum of weights[h] * max(0, q[h] · row)`.
+/// Heads that share the reading of keys.
+const HEADS: usize = 4;
+
+/// `sum of weights[h] * max(0, q[h] · key)` of [`MAX_LANES`] keys, each in a lane of its own.
 struct Score<'a> {
+    /// `[MAX_LANES]`.
+    scores: &'a mut [f32],
+    /// `[heads, width]`.
     q: &'a [f32],
     weights: &'a [f32],
-    row: &'a [f32],
+    /// `[width, MAX_LANES]`.
+    keys: &'a [f32],
 }
 
 impl Kernel for Score<'_> {
-    type Output = f32;
+    type Output = ();
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) -> f32 {
-        let mut score = 0.0;
-        for (q, weight) in self.q.chunks_exact(self.row.len()).zip(self.weights) {
-            score += weight * dot(s, q, self.row).max(0.0);
+    fn run<S: Lanes>(self, s: S) {
+        let width = self.keys.len() / MAX_LANES;
+        for (lane, scores) in (0..).step_by(S::N).zip(self.scores.chunks_exact_mut(S::N)) {
+            let keys = || {
+                self.keys
+                    .chunks_exact(MAX_LANES)
+                    .map(|key| s.load(&key[lane..]))
+            };
+            let mut score = s.splat(0.0);
+            let mut add = |sum: S::V, weight: f32| {
+                let product = s.max(s.splat(0.0), sum);
+                score = s.mul_add(s.splat(weight), product, score);
+            };
+            let groups = self.q.chunks_exact(HEADS * width);
+            let last = groups.remainder().chunks_exact(width);
+            let (together, alone) = self.weights.split_at(groups.len() * HEADS);
+            for (q, weights) in groups.zip(together.chunks_exact(HEADS)) {
+                let mut sums = [s.splat(0.0); HEADS];
+                for (i, key) in keys().enumerate() {
+                    for (head, sum) in sums.iter_mut().enumerate() {
+                        *sum = s.mul_add(s.splat(q[head * width + i]), key, *sum);
+                    }
+                }
+                for (sum, &weight) in sums.into_iter().zip(weights) {
+                    add(sum, weight);
+                }
+            }
+            for (q, &weight) in last.zip(alone) {
+                let mut sum = s.splat(0.0);
+                for (&q, key) in q.iter().zip(keys()) {
+                    sum = s.mul_add(s.splat(q), key, sum);
+                }
+                add(sum, weight);
+            }
+            s.store(scores, score);
         }
-        score
     }
-}
-
-/// `a · b`, in four sums over every fourth vector.
-#[inline(always)]
-pub(super) fn dot<S: Lanes>(s: S, a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [s.splat(0.0); 4];
-    for (a, b) in a.chunks(4 * S::N).zip(b.chunks(4 * S::N)) {
-        let parts = a.chunks(S::N).zip(b.chunks(S::N));
-        for (sum, (a, b)) in sums.iter_mut().zip(parts) {
-            *sum = s.mul_add(s.load_part(a), s.load_part(b), *sum);
-        }
-    }
-    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

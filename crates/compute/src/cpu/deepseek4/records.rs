@@ -1,20 +1,63 @@
 //! Memory that lasts from step to step: records of values, and choices.
 
-use crate::ComputeError;
+use crate::cpu::kv::KvType;
 use crate::cpu::memory::Pages;
-use crate::deepseek4::Region;
-use crate::{BLOCK_TOKENS, Batch, BatchSequence};
+use crate::deepseek4::{Precision, Region};
+use crate::{BLOCK_TOKENS, Batch, BatchSequence, ComputeError};
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// `f32` `[records, len]`.
+/// How values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    F32,
+    F16,
+}
+
+impl Kept {
+    /// Half precision stands in for all types of fewer bits than single precision.
+    pub(super) fn of(precision: Precision, kv_type: KvType) -> Self {
+        match (precision, kv_type) {
+            (Precision::Exact, _) | (_, KvType::F32) => Self::F32,
+            (Precision::Kv, KvType::F16 | KvType::BF16 | KvType::Q8_0) => Self::F16,
+        }
+    }
+
+    pub(super) fn value_bytes(self) -> usize {
+        match self {
+            Self::F32 => size_of::<f32>(),
+            Self::F16 => size_of::<f16>(),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+/// Values `[records, len]`.
 pub struct CpuRecords {
-    data: Pages<f32>,
+    data: Data,
     len: usize,
 }
 
+enum Data {
+    F32(Pages<f32>),
+    F16(Pages<u16>),
+}
+
 impl CpuRecords {
-    pub(super) fn new(count: usize, len: usize) -> Result<Self, ComputeError> {
-        let data = pages(count, len, "what sequences leave behind")?;
+    pub(super) fn new(kept: Kept, count: usize, len: usize) -> Result<Self, ComputeError> {
+        let what = "what sequences leave behind";
+        let data = match kept {
+            Kept::F32 => Data::F32(pages(count, len, what)?),
+            Kept::F16 => Data::F16(pages(count, len, what)?),
+        };
         Ok(Self { data, len })
     }
 
@@ -24,29 +67,82 @@ impl CpuRecords {
     }
 
     pub(super) fn bytes(&self, index: u32) -> &[u8] {
-        self.data[index as usize * self.len..][..self.len].as_bytes()
+        let record = self.record(index);
+        match &self.data {
+            Data::F32(data) => data[record].as_bytes(),
+            Data::F16(data) => data[record].as_bytes(),
+        }
     }
 
     pub(super) fn bytes_mut(&mut self, index: u32) -> &mut [u8] {
-        self.data[index as usize * self.len..][..self.len].as_mut_bytes()
+        let record = self.record(index);
+        match &mut self.data {
+            Data::F32(data) => data[record].as_mut_bytes(),
+            Data::F16(data) => data[record].as_mut_bytes(),
+        }
     }
 
     pub(super) fn copy(&mut self, from: u32, to: u32) {
-        let (from, to) = (from as usize * self.len, to as usize * self.len);
-        self.data.copy_within(from..from + self.len, to);
+        let (from, to) = (self.record(from), self.record(to));
+        match &mut self.data {
+            Data::F32(data) => data.copy_within(from, to.start),
+            Data::F16(data) => data.copy_within(from, to.start),
+        }
     }
 
+    /// A row of an exact record.
     pub(super) fn row(&self, record: u32, region: Region, row: usize) -> &[f32] {
-        assert!(row < region.rows);
-        &self.data[record as usize * self.len + region.start + row * region.width..][..region.width]
+        let values = self.values(record, region, row);
+        match &self.data {
+            Data::F32(data) => &data[values],
+            Data::F16(_) => panic!("{NOT_EXACT}"),
+        }
     }
 
+    /// A row of an exact record.
     pub(super) fn row_mut(&mut self, record: u32, region: Region, row: usize) -> &mut [f32] {
+        let values = self.values(record, region, row);
+        match &mut self.data {
+            Data::F32(data) => &mut data[values],
+            Data::F16(_) => panic!("{NOT_EXACT}"),
+        }
+    }
+
+    /// Copies a row into `out`.
+    pub(super) fn read(&self, (record, region, row): (u32, Region, usize), out: &mut [f32]) {
+        let values = self.values(record, region, row);
+        match &self.data {
+            Data::F32(data) => out.copy_from_slice(&data[values]),
+            Data::F16(data) => data[values]
+                .reinterpret_cast::<f16>()
+                .convert_to_f32_slice(out),
+        }
+    }
+
+    /// Makes a row what `from` is, to the nearest of what is kept.
+    pub(super) fn write(&mut self, (record, region, row): (u32, Region, usize), from: &[f32]) {
+        let values = self.values(record, region, row);
+        match &mut self.data {
+            Data::F32(data) => data[values].copy_from_slice(from),
+            Data::F16(data) => data[values]
+                .reinterpret_cast_mut::<f16>()
+                .convert_from_f32_slice(from),
+        }
+    }
+
+    fn record(&self, index: u32) -> Range<usize> {
+        let start = index as usize * self.len;
+        start..start + self.len
+    }
+
+    fn values(&self, record: u32, region: Region, row: usize) -> Range<usize> {
         assert!(row < region.rows);
         let start = record as usize * self.len + region.start + row * region.width;
-        &mut self.data[start..][..region.width]
+        start..start + region.width
     }
 }
+
+const NOT_EXACT: &str = "only exact records are used in place";
 
 /// `u32` `[max_rows, width]`.
 pub struct CpuChoices {

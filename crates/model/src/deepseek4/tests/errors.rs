@@ -1,19 +1,19 @@
 //! What a file can get wrong, and what it may leave out.
 
+use super::portable::Values;
 use super::*;
-use andante_gguf::{Array, Value};
+use andante_gguf::{Array, Format, Value};
 
 fn without(key: &str) -> Vec<u8> {
-    let key = format!("deepseek4.{key}");
-    portable::edited(|found, _| found != key, |_| {})
+    let mut file = portable::File::new();
+    file.remove(key);
+    file.bytes(Format::F32)
 }
 
 fn with(key: &str, value: &Value) -> Vec<u8> {
-    let key = format!("deepseek4.{key}");
-    portable::edited(
-        |found, _| found != key,
-        |metadata| metadata.push((key.clone(), value.clone())),
-    )
+    let mut file = portable::File::new();
+    file.set(key, value.clone());
+    file.bytes(Format::F32)
 }
 
 #[test]
@@ -108,6 +108,54 @@ fn missing_and_odd_keys_are_named() {
     }
 }
 
+/// Bytes of the metadata and the tensor directory changed at random: such a file is refused or computes something.
+#[test]
+fn damaged_files_do_not_panic() {
+    let bytes = portable::gguf();
+    let first = b"blk.0.attn_norm.weight";
+    let directory = bytes.windows(first.len()).position(|part| part == first);
+    // The keys, and the first of the tensors.
+    let head = directory.expect("a directory") + 2048;
+    let mut state = 1_u64;
+    let mut random = move |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut loaded, mut refused) = (0, 0);
+    for _ in 0..120 {
+        let mut bytes = bytes.clone();
+        for _ in 0..=random(2) {
+            bytes[random(head)] = [0, 1, 2, 0x7f, 0x80, 0xff, random(256) as u8][random(7)];
+        }
+        let Ok(mut model) = try_load(bytes, exact(1)) else {
+            refused += 1;
+            continue;
+        };
+        let limits = Limits {
+            blocks: 1,
+            batch_tokens: 8,
+            logit_rows: 8,
+            state_rows: 0,
+            running_states: 1,
+        };
+        if model.reserve(limits).is_ok() {
+            let sequence = Sequence {
+                tokens: &portable::ids(8),
+                table: &[0],
+                state: 0,
+            };
+            sequence.run(&mut model, 0, &[8]);
+            loaded += 1;
+        }
+    }
+    assert!(
+        loaded > 5 && refused > 5,
+        "{loaded} loaded, {refused} refused"
+    );
+}
+
 #[test]
 fn facts_are_those_of_the_file() {
     let model = try_load(portable::gguf(), exact(1)).unwrap();
@@ -121,4 +169,59 @@ fn facts_are_those_of_the_file() {
     let state = 4 * (5 * 32 * 128 + 2 * 8 * 2 * (256 + 256) + 2 * 128 * 2 * 128);
     let layout = model.kv_layout();
     assert_eq!((layout.block_bytes, layout.state_bytes), (block, state));
+    let halves = try_load(portable::gguf(), CpuConfig::default()).unwrap();
+    let layout = halves.kv_layout();
+    assert_eq!((layout.block_bytes, layout.state_bytes), (block / 2, state));
+}
+
+#[test]
+fn odd_tensors_are_named() {
+    let error = |name: &str, change: &dyn Fn(&mut portable::File)| {
+        let mut file = portable::File::new();
+        change(&mut file);
+        let error = try_load(file.bytes(Format::F32), exact(1))
+            .err()
+            .expect(name);
+        let error = error.to_string();
+        assert!(error.contains(&format!("`{name}`")), "{name}: {error}");
+    };
+    let table = "blk.0.ffn_gate_tid2eid.weight";
+    for id in [-1, 4] {
+        error(table, &|file| {
+            let mut tensors = file.tensors.iter_mut();
+            let entry = tensors.find(|entry| entry.name == table);
+            entry.expect("a table").values = Values::Ids(vec![id; 1024]);
+        });
+    }
+    error(table, &|file| {
+        let mut tensors = file.tensors.iter_mut();
+        let entry = tensors.find(|entry| entry.name == table);
+        entry.expect("a table").values = Values::Floats(vec![0.0; 1024]);
+    });
+    for name in [
+        "blk.1.indexer.proj.weight",
+        "output_hc_scale.weight",
+        "blk.4.attn_compressor_ape.weight",
+    ] {
+        error(name, &|file| {
+            file.tensors.retain(|entry| entry.name != name);
+        });
+        error(name, &|file| {
+            let mut tensors = file.tensors.iter_mut();
+            let entry = tensors.find(|entry| entry.name == name).expect("a tensor");
+            let last = entry.shape.last_mut().expect("no scalar");
+            *last *= 2;
+            if let Values::Floats(values) = &mut entry.values {
+                values.extend_from_within(..);
+            }
+        });
+    }
+    // A layer without compressor has no place for one.
+    error("blk.0.attn_compressor_norm.weight", &|file| {
+        file.tensors.push(portable::Entry {
+            name: "blk.0.attn_compressor_norm.weight".to_owned(),
+            shape: vec![128],
+            values: Values::Floats(vec![1.0; 128]),
+        });
+    });
 }

@@ -66,7 +66,7 @@ fn weights_of_any_format_work_row_by_row() {
             threads: Some(threads),
             ..CpuConfig::default()
         };
-        let model = try_load(portable::in_format(format), config).unwrap();
+        let model = try_load(portable::File::new().bytes(format), config).unwrap();
         let model = &mut reserved(model);
         let whole = sequence.run(model, 0, &[70]);
         let steps = sequence.run(model, 0, &[1; 70]);

@@ -10,15 +10,15 @@ use words::words;
 const LAYERS: usize = 5;
 pub(super) const HIDDEN: u64 = 256;
 pub(super) const VOCAB: u64 = 512;
-const HEADS: u64 = 4;
-const HEAD_DIM: u64 = 128;
+pub(super) const HEADS: u64 = 4;
+pub(super) const HEAD_DIM: u64 = 128;
 const Q_RANK: u64 = 256;
 const GROUPS: u64 = 2;
 const GROUP_RANK: u64 = 128;
 const EXPERTS: u64 = 4;
 const CHOSEN: u64 = 2;
 const WIDTH: u64 = 256;
-const INDEX_HEADS: u64 = 16;
+pub(super) const INDEX_HEADS: u64 = 16;
 const INDEX_WIDTH: u64 = 128;
 const STREAMS: u64 = 4;
 const HASH_LAYERS: usize = 1;
@@ -44,43 +44,106 @@ const GAINS: [(&str, f64); 6] = [
     ("output.weight", 2.0),
 ];
 
+/// The model before it is written.
+pub(super) struct File {
+    pub(super) metadata: Vec<(String, Value)>,
+    pub(super) tensors: Vec<Entry>,
+}
+
+/// A tensor before it is written.
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// The contiguous dimension first.
+    pub(super) shape: Vec<u64>,
+    pub(super) values: Values,
+}
+
+/// What a tensor holds.
+pub(super) enum Values {
+    Floats(Vec<f32>),
+    Ids(Vec<i32>),
+}
+
+impl File {
+    pub(super) fn new() -> Self {
+        let entry = |(name, shape): (String, Vec<u64>)| {
+            let values = if name.contains("tid2eid") {
+                Values::Ids(table(&name))
+            } else {
+                Values::Floats(values(&name, &shape))
+            };
+            Entry {
+                name,
+                shape,
+                values,
+            }
+        };
+        Self {
+            metadata: metadata(),
+            tensors: tensors().into_iter().map(entry).collect(),
+        }
+    }
+
+    /// Sets a key, given without the architecture.
+    pub(super) fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.remove(key);
+        self.metadata
+            .push((format!("deepseek4.{key}"), value.into()));
+    }
+
+    /// Takes a key out.
+    pub(super) fn remove(&mut self, key: &str) {
+        let key = format!("deepseek4.{key}");
+        self.metadata.retain(|(found, _)| *found != key);
+    }
+
+    /// Changes the values of all tensors with `part` in their names: of floats, each with its place in the tensor.
+    pub(super) fn change(&mut self, part: &str, value: impl Fn(usize, f32) -> f32) {
+        let mut changed = false;
+        for Entry { name, values, .. } in &mut self.tensors {
+            if let Values::Floats(values) = values
+                && name.contains(part)
+            {
+                changed = true;
+                let all = values.iter_mut().enumerate();
+                all.for_each(|(i, x)| *x = value(i, *x));
+            }
+        }
+        assert!(changed, "there are tensors called {part}");
+    }
+
+    /// The file, its larger matrices in `format`.
+    pub(super) fn bytes(&self, format: Format) -> Vec<u8> {
+        let mut writer = GgufWriter::new();
+        for (key, value) in &self.metadata {
+            writer = writer.metadata(key, value.clone());
+        }
+        let small = ["_ape", "hc_", "gate_inp"];
+        for Entry {
+            name,
+            shape,
+            values,
+        } in &self.tensors
+        {
+            writer = match values {
+                Values::Ids(ids) => {
+                    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+                    writer.tensor(name, shape, Format::I32, bytes)
+                }
+                Values::Floats(values) => {
+                    let small = shape.len() == 1 || small.iter().any(|part| name.contains(part));
+                    let format = if small { Format::F32 } else { format };
+                    writer.tensor_f32(name, shape, format, values)
+                }
+            };
+        }
+        writer.finish()
+    }
+}
+
 /// The model file.
 pub(super) fn gguf() -> Vec<u8> {
-    edited(|_, _| true, |_| {})
-}
-
-/// The model file, its larger matrices in another format.
-pub(super) fn in_format(format: Format) -> Vec<u8> {
-    file(metadata(), format)
-}
-
-/// The model file, with those of its metadata that `keep` wants, and what `more` adds.
-pub(super) fn edited(
-    keep: impl Fn(&str, &Value) -> bool,
-    more: impl Fn(&mut Vec<(String, Value)>),
-) -> Vec<u8> {
-    let mut metadata = metadata();
-    metadata.retain(|(key, value)| keep(key, value));
-    more(&mut metadata);
-    file(metadata, Format::F32)
-}
-
-fn file(metadata: Vec<(String, Value)>, format: Format) -> Vec<u8> {
-    let mut writer = GgufWriter::new();
-    for (key, value) in metadata {
-        writer = writer.metadata(&key, value);
-    }
-    for (name, shape) in tensors() {
-        writer = if name.contains("tid2eid") {
-            writer.tensor(&name, &shape, Format::I32, table(&name))
-        } else {
-            let small = ["_ape", "hc_", "gate_inp"];
-            let small = shape.len() == 1 || small.iter().any(|part| name.contains(part));
-            let format = if small { Format::F32 } else { format };
-            writer.tensor_f32(&name, &shape, format, &values(&name, &shape))
-        };
-    }
-    writer.finish()
+    File::new().bytes(Format::F32)
 }
 
 /// Token ids of the prompt: the first ones are the same for any length.
@@ -239,14 +302,10 @@ fn values(name: &str, shape: &[u64]) -> Vec<f32> {
 }
 
 /// Each token's experts: different ones, since the stride is odd and their number a power of two.
-fn table(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for word in words(name, VOCAB) {
+fn table(name: &str) -> Vec<i32> {
+    let experts = |word: u64| {
         let stride = 2 * ((word >> 32) % (EXPERTS / 2)) + 1;
-        for i in 0..CHOSEN {
-            let expert = word.wrapping_add(i * stride) % EXPERTS;
-            bytes.extend((expert as i32).to_le_bytes());
-        }
-    }
-    bytes
+        (0..CHOSEN).map(move |i| (word.wrapping_add(i * stride) % EXPERTS) as i32)
+    };
+    words(name, VOCAB).flat_map(experts).collect()
 }
