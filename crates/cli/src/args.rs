@@ -314,6 +314,15 @@ pub(crate) struct InspectArgs {
     /// Show every tensor and whole metadata values
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Tokens of context to say the memory for; what the model was trained for by default
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) ctx: Option<u32>,
+    /// Sessions to say the memory for
+    #[arg(long, default_value_t = 1)]
+    pub(crate) sessions: u32,
+    /// Measure how fast this machine reads memory, and say how fast the model could generate
+    #[arg(long)]
+    pub(crate) speed: bool,
 }
 
 /// Options of `tokens`.

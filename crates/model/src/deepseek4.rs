@@ -8,6 +8,7 @@
 
 mod layout;
 mod load;
+mod outline;
 mod pass;
 mod spec;
 
@@ -23,6 +24,7 @@ use pass::{Memory, Pass};
 use spec::Spec;
 
 pub(crate) use load::load;
+pub(crate) use outline::outline;
 
 /// A DeepSeek V4 on backend `B`.
 pub(crate) struct Deepseek4<B: Ops> {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use andante_compute::{CpuConfig, Peak};
 use andante_gguf::{Array, GgufFile, Value};
+use andante_model::Outline;
 use anyhow::Result;
 
 use crate::args::InspectArgs;
@@ -19,6 +21,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let file = backend::open(&path)?;
     print(format_args!("{}\n", path.display()))?;
     print_formats(&file)?;
+    match andante_model::outline(&file) {
+        Ok(outline) => print_outline(&file, &outline, args)?,
+        Err(error) => print(format_args!("\ncannot be run: {error}\n"))?,
+    }
     print(format_args!(
         "\nmetadata ({} keys)\n",
         file.metadata().len()
@@ -60,6 +66,53 @@ fn print_formats(file: &GgufFile) -> Result<()> {
         let (millions, mega) = (weights as f64 / 1e6, bytes as f64 / 1e6);
         print(format_args!(
             "  {name:6} {tensors:5} tensors {millions:9.1} M weights {mega:9.1} MB\n"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Bytes of a value of keys and values in the type they have by default, F16.
+const KV_VALUE_BYTES: u64 = 2;
+
+/// What the model would be and take.
+fn print_outline(file: &GgufFile, outline: &Outline, args: &InspectArgs) -> Result<()> {
+    print(format_args!("\nlayers\n"))?;
+    for (kind, count) in &outline.layers {
+        print(format_args!("  {count:5} with {kind}\n"))?;
+    }
+    let context = args.ctx.unwrap_or(outline.context);
+    let blocks = u64::from(context.div_ceil(outline.block_tokens));
+    let block_bytes = outline.block_values * KV_VALUE_BYTES;
+    let of_session = blocks * block_bytes + outline.state_bytes;
+    let of_token = block_bytes as f64 / f64::from(outline.block_tokens);
+    let weights: u64 = file.tensors().map(|tensor| tensor.data.len() as u64).sum();
+    let all = weights + u64::from(args.sessions) * of_session;
+    let mega = |bytes: u64| bytes as f64 / 1e6;
+    print(format_args!(
+        "\nmemory, keys and values in F16\n\
+         {:12.1} MB weights\n\
+         {:12.1} kB for a token of context\n\
+         {:12.1} MB for a session's running state\n\
+         {:12.1} MB for a session of {context} tokens\n\
+         {:12.1} MB for {} such and the weights\n",
+        mega(weights),
+        of_token / 1e3,
+        mega(outline.state_bytes),
+        mega(of_session),
+        mega(all),
+        args.sessions,
+    ))?;
+    let read = outline.token_bytes;
+    print(format_args!(
+        "\ngeneration\n{:12.1} MB of weights read for a token\n",
+        mega(read)
+    ))?;
+    if args.speed {
+        let peak = Peak::measure(&CpuConfig::default())?;
+        let (speed, most) = (peak.read_bytes_per_s, peak.read_bytes_per_s / read as f64);
+        print(format_args!(
+            "{:12.1} GB/s is what this machine reads\n{most:12.1} tokens/s at most, at the beginning of a context\n",
+            speed / 1e9
         ))?;
     }
     Ok(())

@@ -169,6 +169,21 @@ fn facts_are_those_of_the_file() {
     let state = 4 * (5 * 32 * 128 + 2 * 8 * 2 * (256 + 256) + 2 * 128 * 2 * 128);
     let layout = model.kv_layout();
     assert_eq!((layout.block_bytes, layout.state_bytes), (block, state));
+    let file = GgufFile::from_bytes(portable::gguf()).unwrap();
+    let outline = crate::outline(&file).unwrap();
+    let kinds: Vec<_> = outline.layers.iter().map(|(_, count)| *count).collect();
+    assert_eq!(kinds, [1, 2, 2]);
+    assert!(
+        outline.layers[1]
+            .0
+            .contains("the best 8 of the rows of 4 tokens")
+    );
+    assert_eq!(4 * outline.block_values, block);
+    assert_eq!((outline.state_bytes, outline.context), (state, 16384));
+    // All of the file's F32 but the rows of two tables that are not its own, and two of four experts.
+    let all: u64 = file.tensors().map(|tensor| tensor.data.len() as u64).sum();
+    let unread = 511 * (4 * 256 + 4 * 2) + 5 * 2 * 3 * 4 * 256 * 256;
+    assert_eq!(outline.token_bytes, all - unread);
     let halves = try_load(portable::gguf(), CpuConfig::default()).unwrap();
     let layout = halves.kv_layout();
     assert_eq!((layout.block_bytes, layout.state_bytes), (block / 2, state));
