@@ -8,9 +8,9 @@ use crate::{Backend, Batch, ComputeError, ExpertWeights, ExpertsSpec, RopeTable}
 /// rows of its tokens, and one for each sequence in flight ([`Batch::states`]) with its *running state*: the last tokens' rows.
 /// Where in a record something lies is the model's choice ([`Region`]).
 ///
-/// **Compressed rows.** Row `c` of ratio `r` stands for the tokens `r c .. r (c + 1)` and lies in the block of the last of them,
-/// `e = r (c + 1) - 1`: in block `e / BLOCK_TOKENS` of the sequence's table, as row `e % BLOCK_TOKENS / r` of the region. A ratio
-/// divides [`crate::BLOCK_TOKENS`] or is a multiple of it. The token at position `p` sees the rows `c < (p + 1) / r`.
+/// **Compressed rows.** Row `c` of ratio `r` stands for the tokens `r c .. r (c + 1)`. A block of the model holds as many tokens as
+/// make whole rows of every ratio, so that row `c` lies in block `c / rows` of the sequence's table, as row `c % rows` of the
+/// region, `rows` being the region's. The token at position `p` sees the rows `c < (p + 1) / r`.
 ///
 /// Formulas: Hugging Face transformers, `models/deepseek_v4`. The rules of [`Backend`] hold here too: rows are independent bit for
 /// bit, and what does not fit together panics.
@@ -19,29 +19,21 @@ use crate::{Backend, Batch, ComputeError, ExpertWeights, ExpertsSpec, RopeTable}
     reason = "an op names every buffer it reads and writes"
 )]
 pub trait Deepseek4: Backend {
-    /// Values `[records, len]`, kept from step to step.
+    /// Bytes `[records, len]`, kept from step to step.
     type Records: Send;
     /// Numbers of rows or experts: `u32` `[max_rows, width]`.
     type Choices: Send;
 
-    /// `count` records of `len` values, all 0.
+    /// How this backend keeps rows of `width` values.
+    fn kept(&self, row: Row, width: usize) -> Kept;
+
+    /// `count` records of `len` bytes, a multiple of 4, all 0; they take room only where they are written.
     ///
     /// # Errors
     /// [`ComputeError::OutOfMemory`].
-    fn records(
-        &mut self,
-        count: usize,
-        len: usize,
-        precision: Precision,
-    ) -> Result<Self::Records, ComputeError>;
+    fn records(&mut self, count: usize, len: usize) -> Result<Self::Records, ComputeError>;
 
-    /// Bytes of one record of `len` values.
-    fn record_bytes(&self, len: usize, precision: Precision) -> u64;
-
-    /// How values are kept, in words: `f16`.
-    fn records_format(&self, precision: Precision) -> &'static str;
-
-    /// Copies a record into `out`, [`Deepseek4::record_bytes`] long; waits for what was enqueued.
+    /// Copies a record into `out`; waits for what was enqueued.
     fn records_read(&self, records: &Self::Records, index: u32, out: &mut [u8]);
 
     /// Makes a record what [`Deepseek4::records_read`] gave.
@@ -126,7 +118,7 @@ pub trait Deepseek4: Backend {
     /// over the window's tokens (of the last series) and, where windows overlap, those of the one before (of the first series; none
     /// for window 0); then its RMS norm with weight, turned for the position of the window's first token.
     ///
-    /// `states` are [`Precision::Exact`], here and in [`Deepseek4::window_attention`].
+    /// [`CompressSpec::tokens`] are kept as [`Kept::F32`].
     fn compress(
         &mut self,
         blocks: &mut Self::Records,
@@ -138,15 +130,13 @@ pub trait Deepseek4: Backend {
         batch: &Batch,
     );
 
-    /// Whether the backend keeps so few bits of a row that the model is to round rows as it did in training: see [`Rounding`].
-    fn rounds_rows(&self) -> bool;
-
-    /// Rounds every head of the first `n` rows, in place.
-    fn round_heads(&mut self, x: &mut Self::Buffer, rounding: Rounding, n: usize);
+    /// Makes every head of the first `n` rows, `width` wide, what is kept of it.
+    fn keep_heads(&mut self, x: &mut Self::Buffer, width: usize, kept: Kept, n: usize);
 
     /// Chooses the compressed rows that attention will see: the [`IndexSpec::top_k`] visible ones of the highest score (of equal ones
     /// the first), in ascending order and then `u32::MAX`. `q` is `[n, heads, width]`, `weights` `[n, heads]`;
-    /// `score(row) = sum over h of scale * weights[h] * max(0, q[h] · row)`. `chosen` is `top_k` wide.
+    /// `score(row) = sum over h of scale * weights[h] * max(0, q[h] · row)`. `chosen` is `top_k` wide. Where rows are transformed
+    /// ([`Kept::HadamardE2m1`]), `q` is too.
     fn index(
         &mut self,
         chosen: &mut Self::Choices,
@@ -160,7 +150,8 @@ pub trait Deepseek4: Backend {
     /// Attention with one key/value head whose values are its keys. A row at position `p` sees the keys of the positions
     /// `p - window + 1 ..= p`, and of the compressed rows all visible ones or, with choices, those alone. `q` and `out` are
     /// `[n, heads, head_dim]`; `k`, `[n, head_dim]`, are the batch's own keys, which afterwards lie in the sequences' states with the
-    /// others of the window. `sinks`: as in [`Backend::attention`].
+    /// others of the window. They are what the ring keeps of them ([`Deepseek4::keep_heads`]): else it would matter how a prompt is
+    /// cut. `sinks`: as in [`Backend::attention`].
     fn window_attention(
         &mut self,
         out: &mut Self::Buffer,
@@ -199,50 +190,113 @@ pub trait Deepseek4: Backend {
     );
 }
 
-/// How exactly records keep values.
+/// What a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// As they are.
-    Exact,
-    /// As the backend keeps keys and values, but with at least 16 bits.
-    Kv,
-}
-
-/// What the model's own inference code does to rows that it keeps, and did in training (`inference/kernel.py` of the model's
-/// repository): to and back from formats of few bits. Scales are powers of two, the smallest by which the largest magnitude of
-/// their values fits; ties go to the even code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rounding {
-    /// e4m3 with a scale for 64 values, of the values before the rotary ones; a largest magnitude below 1e-4 counts as that.
-    E4m3 {
-        /// Values of a head.
-        width: usize,
-        /// The first of them, which are rounded.
+pub enum Row {
+    /// Of a running state, to go on computing with.
+    State,
+    /// A key, compressed or of the window, whose values behind the first `plain` turn.
+    Key {
+        /// Values that do not turn.
         plain: usize,
     },
-    /// A Hadamard transform of the head, whose matrix is orthonormal, then e2m1 with a scale for 32 values.
-    HadamardE2m1 {
-        /// Values of a head, a power of two.
-        width: usize,
+    /// A compressed row of the indexer.
+    Index,
+}
+
+/// How rows are kept.
+///
+/// The formats of 8 and 4 bits round as the model's own inference code does, and did in training (`inference/kernel.py` of the
+/// model's repository): a scale is the smallest power of two by which the largest magnitude of its values fits, and is stored
+/// as its exponent, biased by 127; ties go to the even code. What is kept of a row is kept again without a loss, but for the transform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// As they are.
+    F32,
+    /// In half precision.
+    F16,
+    /// The first `plain` values as e4m3, the others as bfloat16, then a scale for each 64 of the first, then zeros up to a
+    /// multiple of 8 bytes: 584 for 512 values of which 448 are plain. A largest magnitude below 1e-4 counts as that.
+    E4m3 {
+        /// Values in e4m3.
+        plain: usize,
     },
+    /// The row's Hadamard transform, whose matrix is orthonormal, as e2m1, two in a byte with the first in the low bits, then a
+    /// scale for each 32: 68 bytes for 128 values. The width is a power of two, at least 32.
+    HadamardE2m1,
+}
+
+impl Kept {
+    /// Values of e4m3 that share a scale.
+    pub(crate) const E4M3_VALUES: usize = 64;
+    /// Values of e2m1 that share a scale.
+    pub(crate) const E2M1_VALUES: usize = 32;
+
+    /// In half precision, but states.
+    #[must_use]
+    pub fn half(row: Row) -> Self {
+        match row {
+            Row::State => Self::F32,
+            Row::Key { .. } | Row::Index => Self::F16,
+        }
+    }
+
+    /// In as few bits as the model was trained for, but states.
+    #[must_use]
+    pub fn compact(row: Row, width: usize) -> Self {
+        match row {
+            Row::Key { plain } => Self::E4m3 { plain },
+            Row::Index if width.is_power_of_two() && width >= Self::E2M1_VALUES => {
+                Self::HadamardE2m1
+            }
+            Row::Index | Row::State => Self::half(row),
+        }
+    }
+
+    /// Bytes of a row of `width` values.
+    #[must_use]
+    pub fn row_bytes(self, width: usize) -> usize {
+        match self {
+            Self::F32 => 4 * width,
+            Self::F16 => 2 * width,
+            Self::E4m3 { plain } => {
+                let scales = plain.div_ceil(Self::E4M3_VALUES);
+                (plain + 2 * (width - plain) + scales).next_multiple_of(8)
+            }
+            Self::HadamardE2m1 => width / 2 + width / Self::E2M1_VALUES,
+        }
+    }
+
+    /// In words: `f16`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::E4m3 { .. } => "e4m3",
+            Self::HadamardE2m1 => "hadamard e2m1",
+        }
+    }
 }
 
 /// A part of each record: rows of one width, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Values of the record before it.
+    /// Bytes of the record before it, a multiple of 4.
     pub start: usize,
     /// Rows.
     pub rows: usize,
     /// Values of a row.
     pub width: usize,
+    /// How they are kept.
+    pub kept: Kept,
 }
 
 impl Region {
-    /// Values of the record up to its end.
+    /// Bytes of the record up to its end.
     #[must_use]
     pub fn end(&self) -> usize {
-        self.start + self.rows * self.width
+        self.start + self.rows * self.kept.row_bytes(self.width)
     }
 }
 
@@ -293,8 +347,6 @@ pub struct CompressSpec<'a> {
     pub eps: f32,
     /// How rows turn; of heads as wide as a row.
     pub rope: &'a RopeTable,
-    /// How rows are rounded after that.
-    pub rounding: Option<Rounding>,
     /// Where rows lie in the record of a block.
     pub rows: Region,
     /// Where the running state keeps `kv` and then `gate` of a token, as a ring: position `p` is row `p % rows`. As many rows as a

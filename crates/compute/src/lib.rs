@@ -21,7 +21,7 @@ pub use cpu::{
 };
 pub use deepseek4::{
     CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights, IndexSpec,
-    Precision, Region, Rounding, RouteBy, RouteSpec, WindowSpec,
+    Kept, Region, RouteBy, RouteSpec, Row, WindowSpec,
 };
 pub use error::ComputeError;
 pub use rope::{RopeScaling, RopeSpec, RopeStyle, RopeTable};

@@ -8,11 +8,13 @@
 
 mod layout;
 mod load;
+mod mtp;
+mod names;
 mod outline;
 mod pass;
 mod spec;
 
-use andante_compute::{BLOCK_TOKENS, Batch, Deepseek4 as Ops, KvShape, Precision};
+use andante_compute::{BLOCK_TOKENS, Batch, Deepseek4 as Ops, KvShape};
 
 use crate::decoder::check;
 use crate::identity::{self, Fingerprint};
@@ -37,6 +39,8 @@ pub(crate) struct Deepseek4<B: Ops> {
     memory: Option<Memory<B>>,
     wanted: Wanted,
     #[cfg(test)]
+    mtp: Option<mtp::Mtp<B>>,
+    #[cfg(test)]
     trace: Option<tests::Trace>,
 }
 
@@ -48,15 +52,7 @@ impl<B: Ops> Model for Deepseek4<B> {
     }
 
     fn kv_layout(&self) -> KvLayout {
-        KvLayout {
-            block_tokens: BLOCK_TOKENS as u32,
-            block_bytes: self
-                .backend
-                .record_bytes(self.layout.block_len, Precision::Kv),
-            state_bytes: self
-                .backend
-                .record_bytes(self.layout.state_len, Precision::Exact),
-        }
+        self.layout.kv(&self.spec)
     }
 
     fn reserve(&mut self, limits: Limits) -> Result<(), ModelError> {
@@ -123,21 +119,27 @@ impl<B: Ops> Model for Deepseek4<B> {
     }
 
     fn kv_identity(&self) -> [u8; 32] {
-        let sizes = [self.layout.block_len, self.layout.state_len, BLOCK_TOKENS];
+        let Layout {
+            block_bytes,
+            state_bytes,
+            ..
+        } = self.layout;
+        let sizes = [block_bytes, state_bytes, self.spec.block_tokens];
         identity::of_blocks(&self.fingerprint, &sizes, &self.info.kv_format)
     }
 }
 
 /// How compressed rows are kept, and of which arithmetic: what the backend says of plain keys and values holds here too.
-fn kv_format<B: Ops>(backend: &B, spec: &Spec) -> String {
+fn kv_format<B: Ops>(backend: &B, spec: &Spec, layout: &Layout) -> String {
     let shape = KvShape {
         layers: spec.layers.len(),
         kv_heads: 1,
         head_dim: spec.head_dim,
         block_tokens: BLOCK_TOKENS,
     };
-    let rows = backend.records_format(Precision::Kv);
-    format!("{rows} compressed rows ({})", backend.kv_format(&shape))
+    let (keys, index) = (layout.keys.name(), layout.index.name());
+    let arithmetic = backend.kv_format(&shape);
+    format!("{keys} keys, {index} index rows ({arithmetic})")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use andante_gguf::{GgufFile, Tensor};
 use crate::arch::{self, EMBEDDING, OUTPUT};
 use crate::metadata::Keys;
 use crate::spec::FeedForward;
-use crate::{ModelError, deepseek4};
+use crate::{KvLayout, ModelError, deepseek4};
 
 /// What a model would be.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,12 +17,8 @@ pub struct Outline {
     pub layers: Vec<(String, usize)>,
     /// Bytes of weights that a token reads which is generated alone.
     pub token_bytes: u64,
-    /// Tokens of a KV block.
-    pub block_tokens: u32,
-    /// Values that a KV block holds; their bytes depend on the type of keys and values.
-    pub block_values: u64,
-    /// Bytes of a sequence's running state.
-    pub state_bytes: u64,
+    /// The memory of sequences for some types of keys and values, the usual one first.
+    pub kv: Vec<(&'static str, KvLayout)>,
 }
 
 /// Reads what a model would be.
@@ -49,13 +45,16 @@ fn decoder(keys: &Keys<'_>) -> Result<Outline, ModelError> {
         None => "attention to all positions".to_owned(),
         Some(window) => format!("attention to a window of {window}"),
     });
+    let kv = KvLayout {
+        block_tokens: BLOCK_TOKENS as u32,
+        block_bytes: (of_token * BLOCK_TOKENS * size_of::<u16>()) as u64,
+        state_bytes: 0,
+    };
     Ok(Outline {
         context: spec.context,
         layers: counted(kinds),
-        token_bytes: token_bytes(keys.file, (chosen, experts)),
-        block_tokens: BLOCK_TOKENS as u32,
-        block_values: (of_token * BLOCK_TOKENS) as u64,
-        state_bytes: 0,
+        token_bytes: token_bytes(keys, keys.file.tensors(), (chosen, experts)),
+        kv: vec![("f16", kv)],
     })
 }
 
@@ -71,18 +70,25 @@ pub(crate) fn counted(kinds: impl Iterator<Item = String>) -> Vec<(String, usize
     counts
 }
 
-/// Bytes that one token reads, of whose experts `chosen` of `all` work on it.
-pub(crate) fn token_bytes(file: &GgufFile, (chosen, all): (usize, usize)) -> u64 {
-    let has_output = file.tensor(OUTPUT).is_some();
+/// Bytes of these tensors that one token reads, of whose experts `chosen` of `all` work on it.
+pub(crate) fn token_bytes<'a>(
+    keys: &Keys<'_>,
+    tensors: impl Iterator<Item = Tensor<'a>>,
+    (chosen, all): (usize, usize),
+) -> u64 {
+    let has_output = keys.file.tensor(OUTPUT).is_some();
     let of_tensor = |tensor: Tensor<'_>| {
         let bytes = tensor.data.len() as u64;
         // Tables are read row by row.
-        let is_table = (tensor.name == EMBEDDING && has_output) || tensor.name.contains("tid2eid");
+        let of_token = ["tid2eid", "_ape"]
+            .iter()
+            .any(|part| tensor.name.contains(part));
+        let is_table = of_token || (tensor.name == EMBEDDING && has_output);
         match tensor.shape.len() {
             _ if is_table => bytes / tensor.rows().max(1) as u64,
             3 => bytes / all as u64 * chosen as u64,
             _ => bytes,
         }
     };
-    file.tensors().map(of_tensor).sum()
+    tensors.map(of_tensor).sum()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use andante_compute::{CpuConfig, Peak};
 use andante_gguf::{Array, GgufFile, Value};
-use andante_model::Outline;
+use andante_model::{KvLayout, Outline};
 use anyhow::Result;
 
 use crate::args::InspectArgs;
@@ -71,37 +71,20 @@ fn print_formats(file: &GgufFile) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a value of keys and values in the type they have by default, F16.
-const KV_VALUE_BYTES: u64 = 2;
-
 /// What the model would be and take.
 fn print_outline(file: &GgufFile, outline: &Outline, args: &InspectArgs) -> Result<()> {
     print(format_args!("\nlayers\n"))?;
     for (kind, count) in &outline.layers {
         print(format_args!("  {count:5} with {kind}\n"))?;
     }
-    let context = args.ctx.unwrap_or(outline.context);
-    let blocks = u64::from(context.div_ceil(outline.block_tokens));
-    let block_bytes = outline.block_values * KV_VALUE_BYTES;
-    let of_session = blocks * block_bytes + outline.state_bytes;
-    let of_token = block_bytes as f64 / f64::from(outline.block_tokens);
     let weights: u64 = file.tensors().map(|tensor| tensor.data.len() as u64).sum();
-    let all = weights + u64::from(args.sessions) * of_session;
-    let mega = |bytes: u64| bytes as f64 / 1e6;
     print(format_args!(
-        "\nmemory, keys and values in F16\n\
-         {:12.1} MB weights\n\
-         {:12.1} kB for a token of context\n\
-         {:12.1} MB for a session's running state\n\
-         {:12.1} MB for a session of {context} tokens\n\
-         {:12.1} MB for {} such and the weights\n",
-        mega(weights),
-        of_token / 1e3,
-        mega(outline.state_bytes),
-        mega(of_session),
-        mega(all),
-        args.sessions,
+        "\nmemory\n{:12.1} MB weights\n",
+        mega(weights)
     ))?;
+    for (kv_type, layout) in &outline.kv {
+        print_sequences(kv_type, layout, (outline.context, weights), args)?;
+    }
     let read = outline.token_bytes;
     print(format_args!(
         "\ngeneration\n{:12.1} MB of weights read for a token\n",
@@ -116,6 +99,37 @@ fn print_outline(file: &GgufFile, outline: &Outline, args: &InspectArgs) -> Resu
         ))?;
     }
     Ok(())
+}
+
+/// The memory of sequences, and of all.
+fn print_sequences(
+    kv_type: &str,
+    layout: &KvLayout,
+    (context, weights): (u32, u64),
+    args: &InspectArgs,
+) -> Result<()> {
+    let context = args.ctx.unwrap_or(context);
+    let blocks = u64::from(context.div_ceil(layout.block_tokens));
+    let of_session = blocks * layout.block_bytes + layout.state_bytes;
+    let of_token = layout.block_bytes as f64 / f64::from(layout.block_tokens);
+    let all = weights + u64::from(args.sessions) * of_session;
+    print(format_args!(
+        "with --kv-type {kv_type}\n\
+         {:12.3} kB for a token of context\n\
+         {:12.1} MB for a session's running state\n\
+         {:12.1} MB for a session of {context} tokens\n\
+         {:12.1} MB for {} such and the weights\n",
+        of_token / 1e3,
+        mega(layout.state_bytes),
+        mega(of_session),
+        mega(all),
+        args.sessions,
+    ))?;
+    Ok(())
+}
+
+fn mega(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
 }
 
 fn describe(value: &Value, whole: bool) -> String {

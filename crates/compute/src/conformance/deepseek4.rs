@@ -1,36 +1,32 @@
 //! The ops of [`Deepseek4`] against double precision, and row by row.
 
-use super::Stored;
 use super::blocks;
 use super::ops::{EXPERTS, Layer};
 use super::reference::{self, widen};
 use super::rig::{Rig, assert_close, assert_same};
 use crate::{
-    BLOCK_TOKENS, Batch, CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec,
-    HyperWeights, IndexSpec, Logits, Precision, Region, RopeScaling, RopeSpec, RopeStyle,
-    RopeTable, RouteBy, RouteSpec, WindowSpec,
+    Batch, CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights,
+    IndexSpec, Kept, Logits, Region, RopeScaling, RopeSpec, RopeStyle, RopeTable, RouteBy,
+    RouteSpec, Row, WindowSpec,
 };
 use andante_gguf::{Format, quant};
 
 pub(super) fn records<B: Deepseek4>(rig: &mut Rig<B>) {
-    for precision in [Precision::Exact, Precision::Kv] {
-        let mut records = rig.backend.records(3, 5, precision).expect("small");
-        let len = rig.backend.record_bytes(5, precision) as usize;
-        let bytes: Vec<u8> = (1..=len as u8).collect();
-        let read = |backend: &B, records: &B::Records, index| {
-            let mut out = vec![0xff; len];
-            backend.records_read(records, index, &mut out);
-            out
-        };
-        let nothing = vec![0; len];
-        assert_eq!(read(&rig.backend, &records, 2), nothing);
-        rig.backend.records_write(&mut records, 1, &bytes);
-        rig.backend.records_copy(&mut records, 1, 2);
-        rig.backend.records_clear(&mut records, 1);
-        let found = [0, 1, 2].map(|index| read(&rig.backend, &records, index));
-        assert_eq!(found, [nothing.clone(), nothing, bytes]);
-    }
-    assert_eq!(rig.backend.record_bytes(5, Precision::Exact), 20);
+    let mut records = rig.backend.records(3, 12).expect("small");
+    let bytes: Vec<u8> = (1..=12).collect();
+    let read = |backend: &B, records: &B::Records, index| {
+        let mut out = vec![0xff; 12];
+        backend.records_read(records, index, &mut out);
+        out
+    };
+    let nothing = vec![0; 12];
+    assert_eq!(read(&rig.backend, &records, 2), nothing);
+    rig.backend.records_write(&mut records, 1, &bytes);
+    rig.backend.records_copy(&mut records, 1, 2);
+    rig.backend.records_clear(&mut records, 1);
+    let found = [0, 1, 2].map(|index| read(&rig.backend, &records, index));
+    assert_eq!(found, [nothing.clone(), nothing, bytes]);
+    assert_eq!(rig.backend.kept(Row::State, 5), Kept::F32);
 }
 
 pub(super) fn copies<B: Deepseek4>(rig: &mut Rig<B>) {
@@ -333,13 +329,18 @@ const HEADS: usize = 3;
 const WIDTH: usize = 40;
 /// Not a multiple of what a kernel may take together.
 const INDEX_HEADS: usize = 6;
-const INDEX_WIDTH: usize = 24;
+const INDEX_WIDTH: usize = 32;
+/// Values of a key that do not turn, and those that do.
+const PLAIN: usize = WIDTH - TURNING;
+const TURNING: usize = 16;
+/// Tokens of a block: whole rows of every ratio.
+const BLOCK: usize = 64;
 const EPS: f32 = 1e-2;
 
 fn rope(width: usize) -> RopeTable {
     RopeTable::new(&RopeSpec {
         head_dim: width,
-        rotary_dim: 16,
+        rotary_dim: TURNING,
         style: RopeStyle::Interleaved,
         base: 100.0,
         scaling: RopeScaling::None,
@@ -351,12 +352,18 @@ fn rope(width: usize) -> RopeTable {
 /// Compressed rows, choices among them and attention: in one batch, in chunks over blocks anywhere, and by plain formulas.
 pub(super) fn compressed_attention<B: Deepseek4>(rig: &mut Rig<B>) {
     let tokens = 150;
-    // A row whose rounding falls otherwise is off by one of 2^11.
-    let mut third = [1.0 / 3.0];
-    (rig.stored)(&mut third);
-    let tolerance = if third[0] == 1.0 / 3.0 { 1e-4 } else { 2e-3 };
+    let keys = rig.backend.kept(Row::Key { plain: PLAIN }, WIDTH);
+    // A row whose rounding falls otherwise is off by one of 2^11, or of 2^4.
+    let tolerance = match keys {
+        Kept::F32 => 1e-4,
+        Kept::F16 => 2e-3,
+        _ => 0.1,
+    };
+    // Of rows in four bits some have the same score but for rounding: then all are chosen.
+    let index = rig.backend.kept(Row::Index, INDEX_WIDTH);
+    let few = if index == Kept::HadamardE2m1 { 50 } else { 5 };
     for (ratio, overlap, top_k) in [
-        (4, true, Some(5)),
+        (4, true, Some(few)),
         (8, false, Some(100)),
         (64, false, None),
         (32, true, None),
@@ -386,7 +393,7 @@ pub(super) fn compressed_attention<B: Deepseek4>(rig: &mut Rig<B>) {
             HEADS,
         ];
         let vectors = vectors.map(|len| rig.random.values(len));
-        let expected = net.reference(&vectors, rig.stored);
+        let expected = net.reference(rig, &vectors);
         let mut whole: Option<Vec<f32>> = None;
         for chunk in [tokens, 1, 7, 33] {
             let found = net.run(rig, &vectors, chunk);
@@ -420,16 +427,14 @@ impl Net {
         chunk: usize,
     ) -> Vec<f32> {
         let (blocks, state) = (8, 2);
-        let regions = self.regions();
+        let regions = self.regions(&rig.backend);
+        let mut records = |count, len: usize| {
+            let len = len.next_multiple_of(4);
+            rig.backend.records(count, len).expect("small")
+        };
         let mut memory = Records::<B> {
-            blocks: rig
-                .backend
-                .records(blocks, regions.index.rows.end(), Precision::Kv)
-                .expect("small"),
-            states: rig
-                .backend
-                .records(3, regions.index.tokens.end(), Precision::Exact)
-                .expect("small"),
+            blocks: records(blocks, regions.index.rows.end()),
+            states: records(3, regions.index.tokens.end()),
         };
         let table = rig.random.shuffled(blocks);
         let weights: Vec<B::Weight> = vectors.iter().map(|values| rig.vector(values)).collect();
@@ -437,14 +442,8 @@ impl Net {
         for first in (0..self.tokens()).step_by(chunk) {
             let n = chunk.min(self.tokens() - first);
             let mut batch = Batch::default();
-            let block_tokens = BLOCK_TOKENS as u32;
-            batch.push_sequence(
-                &vec![0; n],
-                first as u32,
-                &table,
-                block_tokens,
-                Logits::None,
-            );
+            let zeros = vec![0; n];
+            batch.push_sequence(&zeros, first as u32, &table, BLOCK as u32, Logits::None);
             batch.states.push(state);
             self.compress(rig, (&mut memory, &weights), (first, n), &batch);
             found.extend(self.attend(rig, (&mut memory, &weights), (first, n), &batch));
@@ -452,18 +451,28 @@ impl Net {
         found
     }
 
-    fn regions(&self) -> Regions {
+    fn regions<B: Deepseek4>(&self, backend: &B) -> Regions {
         let series = 1 + usize::from(self.overlap);
-        let region = |start, rows, width| Region { start, rows, width };
-        let rows = region(3, (BLOCK_TOKENS / self.ratio).max(1), WIDTH);
-        let ring = region(1, self.window, WIDTH);
-        let tokens = region(ring.end(), series * self.ratio, 2 * series * WIDTH);
+        let region = |start: usize, rows, row, width| Region {
+            start: start.next_multiple_of(4),
+            rows,
+            width,
+            kept: backend.kept(row, width),
+        };
+        let key = Row::Key { plain: PLAIN };
+        let rows = region(12, BLOCK / self.ratio, key, WIDTH);
+        let ring = region(4, self.window, key, WIDTH);
+        let state = |start, width| {
+            let width = 2 * series * width;
+            region(start, series * self.ratio, Row::State, width)
+        };
+        let tokens = state(ring.end(), WIDTH);
         Regions {
             ring,
             keys: Compressed { rows, tokens },
             index: Compressed {
-                rows: region(rows.end(), rows.rows, INDEX_WIDTH),
-                tokens: region(tokens.end(), tokens.rows, 2 * series * INDEX_WIDTH),
+                rows: region(rows.end(), rows.rows, Row::Index, INDEX_WIDTH),
+                tokens: state(tokens.end(), INDEX_WIDTH),
             },
         }
     }
@@ -475,7 +484,8 @@ impl Net {
         (first, n): (usize, usize),
         batch: &Batch,
     ) {
-        let (regions, series) = (self.regions(), 1 + usize::from(self.overlap));
+        let regions = self.regions(&rig.backend);
+        let series = 1 + usize::from(self.overlap);
         for (kv, gate, weights, width, regions) in [
             (&self.kv, &self.gate, &weights[..2], WIDTH, regions.keys),
             (
@@ -499,7 +509,6 @@ impl Net {
                 overlap: self.overlap,
                 eps: EPS,
                 rope: &rope(width),
-                rounding: None,
                 rows: regions.rows,
                 tokens: regions.tokens,
             };
@@ -516,15 +525,19 @@ impl Net {
         (first, n): (usize, usize),
         batch: &Batch,
     ) -> Vec<f32> {
-        let regions = self.regions();
+        let regions = self.regions(&rig.backend);
         let mut upload = |values: &[f32], width: usize| {
             rig.upload(&values[first * width..(first + n) * width], width)
         };
-        let (q, k) = (upload(&self.q, HEADS * WIDTH), upload(&self.k, WIDTH));
-        let index_q = upload(&self.index_q, INDEX_HEADS * INDEX_WIDTH);
+        let (q, mut k) = (upload(&self.q, HEADS * WIDTH), upload(&self.k, WIDTH));
+        let mut index_q = upload(&self.index_q, INDEX_HEADS * INDEX_WIDTH);
         let index_weights = upload(&self.index_weights, INDEX_HEADS);
         let mut out = rig.buffer(n, HEADS * WIDTH);
         let backend = &mut rig.backend;
+        backend.keep_heads(&mut k, WIDTH, regions.ring.kept, n);
+        if regions.index.rows.kept == Kept::HadamardE2m1 {
+            backend.keep_heads(&mut index_q, INDEX_WIDTH, Kept::HadamardE2m1, n);
+        }
         let mut chosen = backend.choices(n, self.top_k.unwrap_or(1)).expect("small");
         let Records { blocks, states } = memory;
         if let Some(top_k) = self.top_k {
@@ -553,16 +566,18 @@ impl Net {
         rig.download(&out, n)
     }
 
-    fn reference(
+    fn reference<B: Deepseek4>(
         &self,
+        rig: &mut Rig<B>,
         [ape, norm, index_ape, index_norm, sinks]: &[Vec<f32>; 5],
-        stored: Stored,
     ) -> Vec<f64> {
-        let kept =
-            |rows: Vec<Vec<f64>>| rows.iter().map(|row| keep(row, stored)).collect::<Vec<_>>();
-        let rows = kept(self.compressed((&self.kv, &self.gate), ape, norm));
+        let regions = self.regions(&rig.backend);
+        let rows = self.compressed((&self.kv, &self.gate), ape, norm);
+        let rows = keep(rig, regions.keys.rows.kept, &rows);
         let index_rows = self.compressed((&self.index_kv, &self.index_gate), index_ape, index_norm);
-        let index_rows = kept(index_rows);
+        let index_rows = keep(rig, regions.index.rows.kept, &index_rows);
+        let own: Vec<Vec<f64>> = self.k.chunks(WIDTH).map(widen).collect();
+        let own = keep(rig, regions.ring.kept, &own);
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut out = Vec::new();
         for position in 0..self.tokens() {
@@ -583,9 +598,9 @@ impl Net {
                 chosen.truncate(top_k);
             }
             let first = (position + 1).saturating_sub(self.window);
-            let own = (first..=position).map(|at| widen(&self.k[at * WIDTH..][..WIDTH]));
-            let keys: Vec<Vec<f64>> = own
-                .chain(chosen.iter().map(|&row| rows[row].clone()))
+            let of_window = own[first..=position].iter();
+            let keys: Vec<&Vec<f64>> = of_window
+                .chain(chosen.iter().map(|&row| &rows[row]))
                 .collect();
             for (head, &sink) in sinks.iter().enumerate() {
                 let q = widen(&self.q[(position * HEADS + head) * WIDTH..][..WIDTH]);
@@ -635,9 +650,12 @@ impl Net {
     }
 }
 
-/// What a record holds of a row.
-fn keep(row: &[f64], stored: Stored) -> Vec<f64> {
-    let mut row: Vec<f32> = row.iter().map(|&x| x as f32).collect();
-    stored(&mut row);
-    widen(&row)
+/// What a record holds of rows.
+fn keep<B: Deepseek4>(rig: &mut Rig<B>, kept: Kept, rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let width = rows[0].len();
+    let values: Vec<f32> = rows.iter().flatten().map(|&x| x as f32).collect();
+    let mut buffer = rig.upload(&values, width);
+    rig.backend.keep_heads(&mut buffer, width, kept, rows.len());
+    let values = rig.download(&buffer, rows.len());
+    values.chunks(width).map(widen).collect()
 }

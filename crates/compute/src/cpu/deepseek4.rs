@@ -19,7 +19,7 @@ use super::simd::lanes::dispatch;
 use super::{CpuBackend, CpuBuffer, CpuWeight, KvType};
 use crate::deepseek4::{
     CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights, IndexSpec,
-    Precision, Rounding, RouteBy, RouteSpec, WindowSpec,
+    Kept, RouteBy, RouteSpec, Row, WindowSpec,
 };
 use crate::{Batch, ComputeError, ExpertWeights, ExpertsSpec};
 use attend::WindowAttention;
@@ -27,28 +27,22 @@ use compress::Compressor;
 use grouped::Grouped;
 use hyper::{HyperIn, HyperOut};
 use index::Indexer;
-use records::Kept;
 use route::{Choose, Router};
 
 impl Deepseek4 for CpuBackend {
     type Records = CpuRecords;
     type Choices = CpuChoices;
 
-    fn records(
-        &mut self,
-        count: usize,
-        len: usize,
-        precision: Precision,
-    ) -> Result<CpuRecords, ComputeError> {
-        CpuRecords::new(Kept::of(precision, self.kv_type), count, len)
+    fn kept(&self, row: Row, width: usize) -> Kept {
+        match self.kv_type {
+            KvType::F32 => Kept::F32,
+            KvType::F16 | KvType::BF16 => Kept::half(row),
+            KvType::Q8_0 => Kept::compact(row, width),
+        }
     }
 
-    fn record_bytes(&self, len: usize, precision: Precision) -> u64 {
-        (Kept::of(precision, self.kv_type).value_bytes() * len) as u64
-    }
-
-    fn records_format(&self, precision: Precision) -> &'static str {
-        Kept::of(precision, self.kv_type).name()
+    fn records(&mut self, count: usize, len: usize) -> Result<CpuRecords, ComputeError> {
+        CpuRecords::new(count, len)
     }
 
     fn records_read(&self, records: &CpuRecords, index: u32, out: &mut [u8]) {
@@ -190,18 +184,16 @@ impl Deepseek4 for CpuBackend {
         compressor.run(&self.pool, blocks, states);
     }
 
-    fn rounds_rows(&self) -> bool {
-        self.kv_type == KvType::Q8_0
-    }
-
-    fn round_heads(&mut self, x: &mut CpuBuffer, rounding: Rounding, n: usize) {
-        let (Rounding::E4m3 { width, .. } | Rounding::HadamardE2m1 { width }) = rounding;
+    fn keep_heads(&mut self, x: &mut CpuBuffer, width: usize, kept: Kept, n: usize) {
         let wide = x.width();
         assert!(wide.is_multiple_of(width));
+        if kept == Kept::F32 {
+            return;
+        }
         self.pool
             .for_rows(x.rows_mut(n), wide, grain(wide), &|_, x| {
                 for head in x.chunks_exact_mut(width) {
-                    rounding::round(head, rounding);
+                    rounding::keep(kept, head);
                 }
             });
     }

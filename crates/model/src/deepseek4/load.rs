@@ -5,7 +5,7 @@ use andante_gguf::{Format, Tensor};
 
 use super::layout::Layout;
 use super::spec::{LayerSpec, Spec};
-use super::{Deepseek4, kv_format};
+use super::{Deepseek4, kv_format, mtp, names};
 use crate::arch::{EMBEDDING, OUTPUT, OUTPUT_NORM};
 use crate::identity;
 use crate::loader::{self, Loader};
@@ -93,9 +93,13 @@ pub(crate) fn load<B: Ops>(
     let spec = Spec::read(keys)?;
     // First, so that the pages it touches are released with the weights they belong to.
     let fingerprint = identity::fingerprint(keys.file);
+    let layout = Layout::new(&spec, |row, width| backend.kept(row, width));
     let mut loader = Loader::new(keys, &mut backend, progress);
     let weights = weights(&mut loader, &spec)?;
+    let mtp = mtp::load(&mut loader, &spec)?;
     loader.refuse_unused()?;
+    #[cfg(not(test))]
+    drop(mtp);
     let window = |layer: &LayerSpec| layer.ratio.is_none().then_some(spec.window as u32);
     let info = ModelInfo {
         architecture: keys.architecture.to_owned(),
@@ -111,12 +115,12 @@ pub(crate) fn load<B: Ops>(
         parameters: loader::parameters(keys.file),
         weight_bytes: loader.total_bytes,
         backend: backend.describe(),
-        kv_format: kv_format(&backend, &spec),
+        kv_format: kv_format(&backend, &spec, &layout),
         pooling: loader::pooling(keys)?,
         row_granule: backend.row_granule(),
     };
     Ok(Deepseek4 {
-        layout: Layout::new(&spec),
+        layout,
         spec,
         weights,
         backend,
@@ -124,6 +128,8 @@ pub(crate) fn load<B: Ops>(
         fingerprint,
         memory: None,
         wanted: Wanted::default(),
+        #[cfg(test)]
+        mtp,
         #[cfg(test)]
         trace: None,
     })
@@ -160,14 +166,15 @@ fn weights<B: Ops>(loader: &mut Loader<'_, B>, spec: &Spec) -> Result<Weights<B>
     })
 }
 
-struct LayerLoader<'l, 'a, B> {
-    loader: &'l mut Loader<'a, B>,
-    spec: &'l Spec,
-    prefix: String,
+/// Loads what is called so.
+pub(super) struct LayerLoader<'l, 'a, B> {
+    pub(super) loader: &'l mut Loader<'a, B>,
+    pub(super) spec: &'l Spec,
+    pub(super) prefix: String,
 }
 
 impl<B: Ops> LayerLoader<'_, '_, B> {
-    fn layer(&mut self, layer: &LayerSpec) -> Result<Layer<B>, ModelError> {
+    pub(super) fn layer(&mut self, layer: &LayerSpec) -> Result<Layer<B>, ModelError> {
         let spec = self.spec;
         let (hidden, heads, head_dim) = (spec.hidden, spec.heads, spec.head_dim);
         let (width, shared) = (spec.expert_width, spec.shared_width);
@@ -207,7 +214,7 @@ impl<B: Ops> LayerLoader<'_, '_, B> {
     }
 
     /// A block's hyper-connection, with `kinds` kinds of coefficients.
-    fn hyper(
+    pub(super) fn hyper(
         &mut self,
         name: &str,
         coefficients: usize,
@@ -230,7 +237,7 @@ impl<B: Ops> LayerLoader<'_, '_, B> {
         let ratio = layer.ratio.expect("a layer with a compressor");
         let (hidden, width) = (self.spec.hidden, width);
         let token = layer.series() * width;
-        let ape = format!("{}{name}_ape.weight", self.prefix);
+        let ape = self.name(&format!("{name}_ape"));
         let ape = self.loader.checked(&ape, &[token, ratio])?;
         Ok(Compressor {
             kv: self.weight(&format!("{name}_kv"), &[hidden, token])?,
@@ -255,7 +262,7 @@ impl<B: Ops> LayerLoader<'_, '_, B> {
         let spec = self.spec;
         let (groups, rank) = (spec.groups, spec.group_rank);
         let part = spec.heads / groups * spec.head_dim;
-        let name = format!("{}{name}.weight", self.prefix);
+        let name = self.name(name);
         let tensor = self.loader.checked(&name, &[part, groups * rank])?;
         let shape = [part, rank, groups].map(|n| n as u64);
         self.loader.take(tensor, &shape)
@@ -264,7 +271,7 @@ impl<B: Ops> LayerLoader<'_, '_, B> {
     /// Each token's experts.
     fn table(&mut self, name: &str) -> Result<B::Weight, ModelError> {
         let (chosen, experts) = (self.spec.chosen, self.spec.experts);
-        let name = format!("{}{name}.weight", self.prefix);
+        let name = self.name(name);
         let tensor = self.loader.checked(&name, &[chosen, self.spec.vocab])?;
         let odd = |found: String| ModelError::TensorValue {
             name: name.clone(),
@@ -307,8 +314,18 @@ impl<B: Ops> LayerLoader<'_, '_, B> {
         })
     }
 
-    fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
-        let name = format!("{}{name}.weight", self.prefix);
+    pub(super) fn weight(&mut self, name: &str, shape: &[usize]) -> Result<B::Weight, ModelError> {
+        let name = self.name(name);
         self.loader.weight(&name, shape)
+    }
+
+    /// Whether the file has such a tensor.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.loader.keys.file.tensor(&self.name(name)).is_some()
+    }
+
+    /// What the file calls it.
+    pub(super) fn name(&self, name: &str) -> String {
+        names::of(self.loader.keys.file, &self.prefix, name)
     }
 }

@@ -1,6 +1,6 @@
 //! What a DeepSeek V4 would be.
 
-use andante_compute::BLOCK_TOKENS;
+use andante_compute::{Kept, Row};
 
 use super::layout::Layout;
 use super::spec::{LayerSpec, Spec};
@@ -11,14 +11,21 @@ use crate::outline::{Outline, counted, token_bytes};
 /// See [`crate::outline()`].
 pub(crate) fn outline(keys: &Keys<'_>) -> Result<Outline, ModelError> {
     let spec = Spec::read(keys)?;
-    let layout = Layout::new(&spec);
+    // Not read for a token: nothing decodes with it.
+    let is_mtp = |name: &str| {
+        let mtp = spec.mtp.as_ref();
+        mtp.is_some_and(|mtp| name.starts_with(&mtp.prefix))
+    };
+    let tensors = keys.file.tensors().filter(|tensor| !is_mtp(tensor.name));
+    let kv = |kept: &dyn Fn(Row, usize) -> Kept| Layout::new(&spec, kept).kv(&spec);
     Ok(Outline {
         context: spec.context,
         layers: counted(spec.layers.iter().map(|layer| kind(&spec, layer))),
-        token_bytes: token_bytes(keys.file, (spec.chosen, spec.experts)),
-        block_tokens: BLOCK_TOKENS as u32,
-        block_values: layout.block_len as u64,
-        state_bytes: (layout.state_len * size_of::<f32>()) as u64,
+        token_bytes: token_bytes(keys, tensors, (spec.chosen, spec.experts)),
+        kv: vec![
+            ("f16", kv(&|row, _| Kept::half(row))),
+            ("q8_0", kv(&Kept::compact)),
+        ],
     })
 }
 

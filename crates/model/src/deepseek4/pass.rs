@@ -2,7 +2,7 @@
 
 use andante_compute::{
     Batch, CompressSpec, CompressWeights, CompressedRows, Deepseek4 as Ops, ExpertWeights,
-    HyperWeights, IndexSpec, Precision, RopeTable, Rounding, RouteBy, WindowSpec,
+    HyperWeights, IndexSpec, Kept, RopeTable, RouteBy, WindowSpec,
 };
 
 use super::layout::{CompressorLayout, Layout};
@@ -15,15 +15,15 @@ pub(super) struct Memory<B: Ops> {
     pub(super) limits: Limits,
     pub(super) blocks: B::Records,
     pub(super) states: B::Records,
-    x: B::Buffer,      // [rows, streams * hidden]
-    mix: B::Buffer,    // [rows, coefficients]
-    normed: B::Buffer, // [rows, hidden]
-    delta: B::Buffer,  // [rows, hidden]: a block's output
-    q_low: B::Buffer,  // [rows, q_rank]
-    q: B::Buffer,      // [rows, heads * head_dim]
-    k: B::Buffer,      // [rows, head_dim]
-    attn: B::Buffer,   // [rows, heads * head_dim]
-    low: B::Buffer,    // [rows, groups * group_rank]
+    pub(super) x: B::Buffer, // [rows, streams * hidden]
+    mix: B::Buffer,          // [rows, coefficients]
+    normed: B::Buffer,       // [rows, hidden]
+    delta: B::Buffer,        // [rows, hidden]: a block's output
+    q_low: B::Buffer,        // [rows, q_rank]
+    q: B::Buffer,            // [rows, heads * head_dim]
+    k: B::Buffer,            // [rows, head_dim]
+    attn: B::Buffer,         // [rows, heads * head_dim]
+    low: B::Buffer,          // [rows, groups * group_rank]
     /// One pair for each number of series: a buffer is as wide as what it takes.
     token: [Token<B>; 2], // [rows, head_dim], [rows, 2 * head_dim]
     index: IndexMemory<B>,
@@ -72,12 +72,8 @@ impl<B: Ops> Memory<B> {
         let index = spec.index;
         Ok(Self {
             limits,
-            blocks: backend.records(limits.blocks as usize, layout.block_len, Precision::Kv)?,
-            states: backend.records(
-                limits.running_states as usize,
-                layout.state_len,
-                Precision::Exact,
-            )?,
+            blocks: backend.records(limits.blocks as usize, layout.block_bytes)?,
+            states: backend.records(limits.running_states as usize, layout.state_bytes)?,
             x: backend.buffer(rows, wide)?,
             mix: backend.buffer(rows, streams * (2 + streams))?,
             normed: backend.buffer(rows, hidden)?,
@@ -111,13 +107,8 @@ impl<B: Ops> Memory<B> {
     }
 }
 
-/// A compressor's layer, memory, rotation and rounding.
-type Place<'a> = (
-    &'a LayerSpec,
-    CompressorLayout,
-    &'a RopeTable,
-    Option<Rounding>,
-);
+/// A compressor's layer, memory and rotation.
+type Place<'a> = (&'a LayerSpec, CompressorLayout, &'a RopeTable);
 
 /// One forward pass.
 pub(super) struct Pass<'a, B: Ops> {
@@ -143,7 +134,12 @@ impl<B: Ops> Pass<'_, B> {
         self.backend
             .embed(&mut memory.delta, &weights.embedding, &batch.tokens, 1.0);
         self.backend.repeat(&mut memory.x, &memory.delta, n);
-        for (i, layer) in weights.layers.iter().enumerate() {
+        self.layers(memory);
+    }
+
+    /// From the streams before the first layer to the wanted rows.
+    pub(super) fn layers(&mut self, memory: &mut Memory<B>) {
+        for (i, layer) in self.weights.layers.iter().enumerate() {
             self.block_input(memory, (&layer.hyper_attn, &layer.attn_norm));
             self.attention(memory, i, layer);
             self.block_output(memory);
@@ -202,10 +198,7 @@ impl<B: Ops> Pass<'_, B> {
         for x in [&mut *q, &mut *k] {
             backend.rope(x, &batch.positions, &ropes.forward);
         }
-        let [keys_rounding, index_rounding] = self.roundings();
-        if let Some(rounding) = keys_rounding {
-            self.backend.round_heads(&mut memory.k, rounding, n);
-        }
+        backend.keep_heads(k, spec.head_dim, self.layout.keys, n);
         if let Some((compressor, layout)) = layer.compressor.as_ref().zip(layout.compressor) {
             let token = &mut memory.token[facts.series() - 1];
             let records = (&mut memory.blocks, &mut memory.states);
@@ -213,12 +206,11 @@ impl<B: Ops> Pass<'_, B> {
                 (&memory.normed, token),
                 records,
                 compressor,
-                (facts, layout, &ropes.forward, keys_rounding),
+                (facts, layout, &ropes.forward),
             );
         }
         if let Some((indexer, layout)) = layer.indexer.as_ref().zip(layout.indexer) {
-            let place = (facts, layout, &ropes.index, index_rounding);
-            self.index(memory, indexer, place);
+            self.index(memory, indexer, (facts, layout, &ropes.index));
         }
         let compressed = facts.ratio.zip(layout.compressor);
         let compressed = compressed.map(|(ratio, layout)| CompressedRows {
@@ -244,25 +236,13 @@ impl<B: Ops> Pass<'_, B> {
         backend.matmul(&mut [out], &memory.low, n);
     }
 
-    /// How keys and the indexer's rows are rounded.
-    fn roundings(&self) -> [Option<Rounding>; 2] {
-        let (width, index_width) = (self.spec.head_dim, self.spec.index.width);
-        let plain = width - self.spec.ropes[0].forward.rotary_dim();
-        let roundings = [
-            Rounding::E4m3 { width, plain },
-            Rounding::HadamardE2m1 { width: index_width },
-        ];
-        let wanted = self.backend.rounds_rows() && index_width.is_power_of_two();
-        roundings.map(|rounding| wanted.then_some(rounding))
-    }
-
     /// Writes the compressed rows that are complete.
     fn compress(
         &mut self,
         (normed, token): (&B::Buffer, &mut Token<B>),
         (blocks, states): (&mut B::Records, &mut B::Records),
         compressor: &Compressor<B>,
-        (facts, layout, rope, rounding): Place<'_>,
+        (facts, layout, rope): Place<'_>,
     ) {
         let Token { kv, gate } = token;
         let products = &mut [(&compressor.kv, &mut *kv), (&compressor.gate, &mut *gate)];
@@ -276,7 +256,6 @@ impl<B: Ops> Pass<'_, B> {
             overlap: facts.indexed(),
             eps: self.spec.eps,
             rope,
-            rounding,
             rows: layout.rows,
             tokens: layout.tokens,
         };
@@ -286,7 +265,7 @@ impl<B: Ops> Pass<'_, B> {
 
     /// `index.chosen` = the compressed rows that each row sees.
     fn index(&mut self, memory: &mut Memory<B>, indexer: &Indexer<B>, place: Place<'_>) {
-        let (facts, layout, rope, rounding) = place;
+        let (facts, layout, rope) = place;
         let (dims, batch, n) = (self.spec.index, self.batch, self.batch.len());
         let Memory {
             normed,
@@ -307,8 +286,8 @@ impl<B: Ops> Pass<'_, B> {
         backend.matmul(&mut [(&indexer.proj, &mut index.weights)], normed, n);
         backend.matmul(&mut [(&indexer.q_b, &mut index.q)], q_low, n);
         backend.rope(&mut index.q, &batch.positions, rope);
-        if let Some(rounding) = rounding {
-            backend.round_heads(&mut index.q, rounding, n);
+        if self.layout.index == Kept::HadamardE2m1 {
+            backend.keep_heads(&mut index.q, dims.width, Kept::HadamardE2m1, n);
         }
         let spec = IndexSpec {
             ratio: facts.ratio.expect("a layer with an indexer"),

@@ -6,12 +6,18 @@ use andante_compute::{
 };
 use andante_gguf::Value;
 
+use super::mtp::{self, MtpSpec};
 use crate::ModelError;
 use crate::arch::base::{self, MOST};
 use crate::metadata::Keys;
 
 /// The ratio of the compressors that overlap and whose rows an indexer chooses from (CSA); all others are plain (HCA).
 const INDEXED_RATIO: usize = 4;
+
+const RATIOS: &str = "attention.compress_ratios";
+
+/// More tokens than a block of any model has.
+const MOST_BLOCK_TOKENS: usize = 4096;
 
 /// llama.cpp's number for `sqrt(softplus(x))`.
 const SQRT_SOFTPLUS: u32 = 4;
@@ -57,6 +63,10 @@ pub(super) struct Spec {
     pub(super) ropes: [Ropes; 2],
     /// What differs from layer to layer.
     pub(super) layers: Vec<LayerSpec>,
+    /// Tokens of a block: as many as make whole compressed rows of every layer.
+    pub(super) block_tokens: usize,
+    /// The block that predicts one token further.
+    pub(super) mtp: Option<MtpSpec>,
 }
 
 /// The indexer's dimensions.
@@ -109,7 +119,6 @@ impl Spec {
     /// # Errors
     /// Keys that are missing, of the wrong type or out of range.
     pub(super) fn read(keys: &Keys<'_>) -> Result<Self, ModelError> {
-        keys.refuse_nonzero("nextn_predict_layers")?;
         let hidden = keys.count("embedding_length", MOST)?;
         let streams = keys.count("hyper_connection.count", HyperSpec::MOST_STREAMS as u32)?;
         let wide = keys.count_or("embedding_length_out", u32::MAX, streams * hidden)?;
@@ -131,6 +140,8 @@ impl Spec {
             top_k: keys.count("attention.indexer.top_k", MOST)?,
         };
         let eps = keys.positive("attention.layer_norm_rms_epsilon")?;
+        let (count, prefix) = mtp::place(keys)?;
+        let (layers, layer) = layers(keys, count, prefix.is_some())?;
         let experts = keys.count("expert_count", MOST)?;
         let expert_width = keys.count("expert_feed_forward_length", MOST)?;
         Ok(Self {
@@ -157,7 +168,9 @@ impl Spec {
             route: route(keys)?,
             eps,
             ropes: ropes(keys, head_dim, index.width)?,
-            layers: layers(keys)?,
+            block_tokens: block_tokens(keys, &layers)?,
+            layers,
+            mtp: prefix.map(|prefix| MtpSpec { prefix, layer }),
         })
     }
 
@@ -249,47 +262,55 @@ fn ropes(keys: &Keys<'_>, head_dim: usize, index_width: usize) -> Result<[Ropes;
     Ok([of(plain, RopeScaling::None), of(compressed, scaling)])
 }
 
-fn layers(keys: &Keys<'_>) -> Result<Vec<LayerSpec>, ModelError> {
-    const RATIOS: &str = "attention.compress_ratios";
-    let count = keys.count("block_count", 4096)?;
-    let ratios = keys.metadata().require_u32s(&keys.key(RATIOS))?;
-    // The upstream list has one more, for the layer that predicts further tokens.
+/// The layers of a model, and the one that a block behind them would be.
+fn layers(
+    keys: &Keys<'_>,
+    count: usize,
+    has_mtp: bool,
+) -> Result<(Vec<LayerSpec>, LayerSpec), ModelError> {
+    let mut ratios = keys.metadata().require_u32s(&keys.key(RATIOS))?;
+    // The upstream list has one more, for the block that predicts one token further.
     if ratios.len() < count {
         let found = format!("an array of {}", ratios.len());
         return Err(keys.refuse(RATIOS, found, format!("one for each of the {count} layers")));
     }
+    ratios.resize(count + 1, 0);
+    if has_mtp && ratios[count] != 0 {
+        return Err(keys.refuse(RATIOS, ratios[count], "0 for the block behind the layers"));
+    }
     let hashed = keys.u32("hash_layer_count")?.unwrap_or(0) as usize;
     let limits = clamps(keys, "swiglu_clamp_exp", count, None)?;
     let shared_limits = clamps(keys, "swiglu_clamp_shexp", count, Some(&limits))?;
-    let layers = ratios.iter().zip(limits.iter().zip(&shared_limits));
-    layers
-        .take(count)
-        .enumerate()
-        .map(|(i, (&ratio, (&activation, &shared_activation)))| {
-            Ok(LayerSpec {
-                ratio: compress_ratio(ratio).ok_or_else(|| {
-                    let expected = format!("0, divisors and multiples of {BLOCK_TOKENS}");
-                    keys.refuse(RATIOS, format!("{ratio} for layer {i}"), expected)
-                })?,
-                hashed: i < hashed,
-                activation,
-                shared_activation,
-            })
-        })
-        .collect()
+    let of = |i: usize| LayerSpec {
+        ratio: (ratios[i] > 0 && i < count).then_some(ratios[i] as usize),
+        hashed: i < hashed.min(count),
+        activation: limits[i],
+        shared_activation: shared_limits[i],
+    };
+    Ok(((0..count).map(of).collect(), of(count)))
 }
 
-fn compress_ratio(ratio: u32) -> Option<Option<usize>> {
-    let ratio = ratio as usize;
-    match ratio {
-        0 => Some(None),
-        _ if BLOCK_TOKENS.is_multiple_of(ratio) => Some(Some(ratio)),
-        _ if ratio.is_multiple_of(BLOCK_TOKENS) && ratio <= MOST as usize => Some(Some(ratio)),
-        _ => None,
+/// The least number of tokens that makes whole blocks of any other model's and whole rows of every layer.
+fn block_tokens(keys: &Keys<'_>, layers: &[LayerSpec]) -> Result<usize, ModelError> {
+    let ratios = layers.iter().filter_map(|layer| layer.ratio);
+    let mut tokens = BLOCK_TOKENS;
+    for ratio in ratios {
+        let common = (1..=ratio).map(|n| n * tokens);
+        let whole = |n: &usize| n.is_multiple_of(ratio);
+        let most = |n: &usize| *n <= MOST_BLOCK_TOKENS;
+        let Some(next) = common.take_while(most).find(whole) else {
+            let expected = format!(
+                "numbers that have a common multiple with {BLOCK_TOKENS} of at most {MOST_BLOCK_TOKENS}"
+            );
+            return Err(keys.refuse(RATIOS, ratio, expected));
+        };
+        tokens = next;
     }
+    Ok(tokens)
 }
 
-/// The activation of each layer from its limit, 0 being none. One number stands for all layers.
+/// The activation of each layer from its limit, 0 being none, and of a block behind them: that of the last unless the list goes on.
+/// One number stands for all.
 fn clamps(
     keys: &Keys<'_>,
     suffix: &str,
@@ -297,23 +318,21 @@ fn clamps(
     default: Option<&[Activation]>,
 ) -> Result<Vec<Activation>, ModelError> {
     let key = keys.key(suffix);
-    let limits = match (keys.metadata().get(&key), default) {
+    let mut limits = match (keys.metadata().get(&key), default) {
         (None, Some(default)) => return Ok(default.to_vec()),
         (Some(Value::F32(_)), _) => vec![keys.metadata().require_f32(&key)?; layers],
         _ => keys.metadata().require_f32s(&key)?,
     };
     if limits.len() < layers {
         let found = format!("an array of {}", limits.len());
-        return Err(keys.refuse(
-            suffix,
-            found,
-            format!("one for each of the {layers} layers"),
-        ));
+        let expected = format!("one for each of the {layers} layers");
+        return Err(keys.refuse(suffix, found, expected));
     }
+    limits.resize(layers + 1, limits[layers - 1]);
     let activation = |&limit: &f32| match limit {
         0.0 => Ok(Activation::Silu),
         _ if limit > 0.0 && limit.is_finite() => Ok(Activation::SiluBelow(limit)),
         _ => Err(keys.refuse(suffix, limit, "finite numbers of at least 0")),
     };
-    limits.iter().take(layers).map(activation).collect()
+    limits.iter().map(activation).collect()
 }

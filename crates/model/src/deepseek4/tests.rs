@@ -2,18 +2,20 @@
 
 mod errors;
 mod files;
+mod flash;
 mod independence;
 mod mistaken;
+mod mtp;
 mod mutations;
 mod portable;
+mod quantised;
 mod reference;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use andante_compute::{
-    BLOCK_TOKENS, Batch, CpuBackend, CpuConfig, Deepseek4 as Ops, KvType, Logits as Wanted,
-    WeightForm,
+    Batch, CpuBackend, CpuConfig, Deepseek4 as Ops, KvType, Logits as Wanted, WeightForm,
 };
 use andante_gguf::GgufFile;
 
@@ -54,6 +56,9 @@ impl Trace {
         self.experts.entry(layer).or_default().extend(chosen);
     }
 }
+
+/// Tokens of a block: those of the longest compressed row.
+const BLOCK: usize = 128;
 
 type Portable = Deepseek4<CpuBackend>;
 
@@ -105,7 +110,7 @@ impl<'a> Sequence<'a> {
             &self.tokens[rows.clone()],
             rows.start as u32,
             self.table,
-            32,
+            BLOCK as u32,
             Wanted::All,
         );
         batch.states.push(self.state);

@@ -30,15 +30,13 @@ impl WindowAttention<'_> {
         let (heads, head_dim) = (self.spec.heads, self.spec.ring.width);
         let grain = GRAIN_PRODUCTS.div_ceil(2 * self.spec.ring.rows * head_dim);
         pool.for_rows(out, head_dim, grain, &|mut place, mut outs| {
-            let (mut compressed, mut scores) = (Vec::new(), Vec::new());
+            let (mut kept, mut scores) = (Vec::new(), Vec::new());
             while !outs.is_empty() {
                 // The heads of one row.
                 let row = place / heads;
                 let count = (heads - place % heads).min(outs.len() / head_dim);
                 let (own, rest) = std::mem::take(&mut outs).split_at_mut(count * head_dim);
-                self.read_compressed(row, &mut compressed);
-                let mut keys = self.window(row, states);
-                keys.extend(compressed.chunks_exact(head_dim));
+                let keys = self.keys(row, states, &mut kept);
                 for (place, out) in (place..).zip(own.chunks_exact_mut(head_dim)) {
                     let attend = Attend {
                         out,
@@ -55,42 +53,48 @@ impl WindowAttention<'_> {
         });
     }
 
-    /// The keys of the window that a row sees, oldest first.
-    fn window<'s>(&'s self, row: usize, states: &'s CpuRecords) -> Vec<&'s [f32]> {
+    /// The keys that a row sees: those of the window, oldest first, then compressed ones in ascending order. Those that are kept
+    /// from earlier steps are read into `kept`.
+    fn keys<'k>(
+        &'k self,
+        row: usize,
+        states: &CpuRecords,
+        kept: &'k mut Vec<f32>,
+    ) -> Vec<&'k [f32]> {
         let ring = self.spec.ring;
         let sequence = Sequence::of_row(self.batch, row);
         let position = self.batch.positions[row] as usize;
         let first = (position + 1).saturating_sub(ring.rows);
-        let key = |seen: usize| match seen.checked_sub(sequence.start) {
-            Some(own) => &self.k[(sequence.first_row + own) * ring.width..][..ring.width],
-            None => states.row(sequence.state, ring, seen % ring.rows),
+        kept.clear();
+        let mut read = |records: &CpuRecords, at| {
+            let start = kept.len();
+            kept.resize(start + ring.width, 0.0);
+            records.read(at, &mut kept[start..]);
         };
-        (first..=position).map(key).collect()
-    }
-
-    /// Fills `rows` with the compressed rows that a row sees, in ascending order.
-    fn read_compressed(&self, row: usize, rows: &mut Vec<f32>) {
-        rows.clear();
-        let Some(compressed) = self.compressed else {
-            return;
-        };
-        let position = self.batch.positions[row] as usize;
-        let table = Sequence::of_row(self.batch, row).table;
-        let mut read = |index: usize| {
-            let (block, at) = place(index, compressed.ratio);
-            let start = rows.len();
-            rows.resize(start + compressed.rows.width, 0.0);
-            let from = (table[block], compressed.rows, at);
-            compressed.blocks.read(from, &mut rows[start..]);
-        };
-        match compressed.chosen {
-            None => (0..(position + 1) / compressed.ratio).for_each(&mut read),
-            Some(chosen) => chosen
-                .row(row)
-                .iter()
-                .take_while(|&&index| index != u32::MAX)
-                .for_each(|&index| read(index as usize)),
+        for before in first..sequence.start {
+            read(states, (sequence.state, ring, before % ring.rows));
         }
+        if let Some(compressed) = self.compressed {
+            let mut read = |index| {
+                let (block, at) = place(index, compressed.rows.rows);
+                let at = (sequence.table[block], compressed.rows, at);
+                read(compressed.blocks, at);
+            };
+            match compressed.chosen {
+                None => (0..(position + 1) / compressed.ratio).for_each(&mut read),
+                Some(chosen) => chosen
+                    .row(row)
+                    .iter()
+                    .take_while(|&&index| index != u32::MAX)
+                    .for_each(|&index| read(index as usize)),
+            }
+        }
+        let of_ring = sequence.start.saturating_sub(first);
+        let own = sequence.first_row + first.saturating_sub(sequence.start)..=row;
+        let mut keys: Vec<&[f32]> = kept.chunks_exact(ring.width).collect();
+        let of_batch = own.map(|row| &self.k[row * ring.width..][..ring.width]);
+        keys.splice(of_ring..of_ring, of_batch);
+        keys
     }
 
     /// Puts the last keys into the running states.
@@ -100,9 +104,7 @@ impl WindowAttention<'_> {
             for row in sequence.rows.saturating_sub(ring.rows)..sequence.rows {
                 let at = (sequence.start + row) % ring.rows;
                 let key = &self.k[(sequence.first_row + row) * ring.width..][..ring.width];
-                states
-                    .row_mut(sequence.state, ring, at)
-                    .copy_from_slice(key);
+                states.write((sequence.state, ring, at), key);
             }
         }
     }

@@ -1,14 +1,13 @@
 //! Compressors: one row out of the tokens of a window.
 
 use super::records::{CpuRecords, Sequence, place};
-use super::rounding;
 use crate::Batch;
 use crate::cpu::isa::Isa;
 use crate::cpu::pool::Pool;
 use crate::cpu::rotation;
 use crate::cpu::simd::elementwise::RmsNormHeads;
 use crate::cpu::simd::lanes::dispatch;
-use crate::deepseek4::CompressSpec;
+use crate::deepseek4::{CompressSpec, Kept};
 
 /// One compressor and the tokens of a batch.
 pub(super) struct Compressor<'a> {
@@ -38,6 +37,7 @@ impl Compressor<'_> {
         let (width, token) = (spec.rows.width, self.token_width());
         assert!(spec.tokens.rows == if spec.overlap { 2 } else { 1 } * spec.ratio);
         assert!(spec.tokens.width == 2 * token && self.norm.len() == width);
+        assert!(spec.tokens.kept == Kept::F32);
         assert!(self.ape.len() == spec.ratio * token && spec.rope.head_dim() == width);
         assert!(self.kv.len() == batch.len() * token && self.gate.len() == self.kv.len());
         assert!(batch.states.len() == batch.sequences.len());
@@ -72,7 +72,7 @@ impl Compressor<'_> {
             }
         });
         for (row, window) in rows.chunks_exact(width).zip(&windows) {
-            let (block, at) = place(window.index, ratio);
+            let (block, at) = place(window.index, self.spec.rows.rows);
             let block = Sequence::of(self.batch, window.sequence).table[block];
             blocks.write((block, self.spec.rows, at), row);
         }
@@ -129,9 +129,6 @@ impl Compressor<'_> {
             },
         );
         self.turn(row, first);
-        if let Some(rounding) = spec.rounding {
-            rounding::round(row, rounding);
-        }
     }
 
     fn turn(&self, row: &mut [f32], position: usize) {

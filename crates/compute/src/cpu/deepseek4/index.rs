@@ -45,9 +45,7 @@ impl Indexer<'_> {
 
     /// Fills `scores` with those of all visible compressed rows.
     fn score(&self, row: usize, visible: usize, scores: &mut Vec<f32>) {
-        let IndexSpec {
-            ratio, heads, rows, ..
-        } = *self.spec;
+        let IndexSpec { heads, rows, .. } = *self.spec;
         let table = Sequence::of_row(self.batch, row).table;
         let weights = &self.weights[row * heads..][..heads];
         let weights: Vec<f32> = weights.iter().map(|w| w * self.spec.scale).collect();
@@ -58,7 +56,7 @@ impl Indexer<'_> {
         for (part, scores) in scores.chunks_exact_mut(MAX_LANES).enumerate() {
             let first = part * MAX_LANES;
             for (lane, index) in (first..visible.min(first + MAX_LANES)).enumerate() {
-                let (block, at) = place(index, ratio);
+                let (block, at) = place(index, rows.rows);
                 self.blocks.read((table[block], rows, at), &mut key);
                 let lanes = keys[lane..].iter_mut().step_by(MAX_LANES);
                 lanes.zip(&key).for_each(|(to, &value)| *to = value);

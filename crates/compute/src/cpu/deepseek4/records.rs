@@ -1,133 +1,67 @@
 //! Memory that lasts from step to step: records of values, and choices.
 
-use crate::cpu::kv::KvType;
+use super::rounding;
 use crate::cpu::memory::Pages;
-use crate::deepseek4::{Precision, Region};
-use crate::{BLOCK_TOKENS, Batch, BatchSequence, ComputeError};
-use half::f16;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use crate::deepseek4::{Kept, Region};
+use crate::{Batch, BatchSequence, ComputeError};
 use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// How values are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
-    F32,
-    F16,
-}
-
-impl Kept {
-    /// Half precision stands in for all types of fewer bits than single precision.
-    pub(super) fn of(precision: Precision, kv_type: KvType) -> Self {
-        match (precision, kv_type) {
-            (Precision::Exact, _) | (_, KvType::F32) => Self::F32,
-            (Precision::Kv, KvType::F16 | KvType::BF16 | KvType::Q8_0) => Self::F16,
-        }
-    }
-
-    pub(super) fn value_bytes(self) -> usize {
-        match self {
-            Self::F32 => size_of::<f32>(),
-            Self::F16 => size_of::<f16>(),
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-        }
-    }
-}
-
-/// Values `[records, len]`.
+/// Bytes `[records, len]`.
 pub struct CpuRecords {
-    data: Data,
+    data: Pages<u8>,
     len: usize,
 }
 
-enum Data {
-    F32(Pages<f32>),
-    F16(Pages<u16>),
-}
-
 impl CpuRecords {
-    pub(super) fn new(kept: Kept, count: usize, len: usize) -> Result<Self, ComputeError> {
-        let what = "what sequences leave behind";
-        let data = match kept {
-            Kept::F32 => Data::F32(pages(count, len, what)?),
-            Kept::F16 => Data::F16(pages(count, len, what)?),
-        };
+    pub(super) fn new(count: usize, len: usize) -> Result<Self, ComputeError> {
+        assert!(len.is_multiple_of(ALIGN), "records are whole words");
+        let data = pages(count, len, "what sequences leave behind")?;
         Ok(Self { data, len })
     }
 
-    /// Values of a record.
+    /// Bytes of a record.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     pub(super) fn bytes(&self, index: u32) -> &[u8] {
-        let record = self.record(index);
-        match &self.data {
-            Data::F32(data) => data[record].as_bytes(),
-            Data::F16(data) => data[record].as_bytes(),
-        }
+        &self.data[self.record(index)]
     }
 
     pub(super) fn bytes_mut(&mut self, index: u32) -> &mut [u8] {
         let record = self.record(index);
-        match &mut self.data {
-            Data::F32(data) => data[record].as_mut_bytes(),
-            Data::F16(data) => data[record].as_mut_bytes(),
-        }
+        &mut self.data[record]
     }
 
     pub(super) fn copy(&mut self, from: u32, to: u32) {
         let (from, to) = (self.record(from), self.record(to));
-        match &mut self.data {
-            Data::F32(data) => data.copy_within(from, to.start),
-            Data::F16(data) => data.copy_within(from, to.start),
-        }
+        self.data.copy_within(from, to.start);
     }
 
-    /// A row of an exact record.
+    /// A row that is kept as it is.
     pub(super) fn row(&self, record: u32, region: Region, row: usize) -> &[f32] {
-        let values = self.values(record, region, row);
-        match &self.data {
-            Data::F32(data) => &data[values],
-            Data::F16(_) => panic!("{NOT_EXACT}"),
-        }
+        assert!(region.kept == Kept::F32);
+        let bytes = self.row_bytes((record, region, row));
+        <[f32]>::ref_from_bytes(&self.data[bytes]).expect(ALIGNED)
     }
 
-    /// A row of an exact record.
+    /// A row that is kept as it is.
     pub(super) fn row_mut(&mut self, record: u32, region: Region, row: usize) -> &mut [f32] {
-        let values = self.values(record, region, row);
-        match &mut self.data {
-            Data::F32(data) => &mut data[values],
-            Data::F16(_) => panic!("{NOT_EXACT}"),
-        }
+        assert!(region.kept == Kept::F32);
+        let bytes = self.row_bytes((record, region, row));
+        <[f32]>::mut_from_bytes(&mut self.data[bytes]).expect(ALIGNED)
     }
 
-    /// Copies a row into `out`.
-    pub(super) fn read(&self, (record, region, row): (u32, Region, usize), out: &mut [f32]) {
-        let values = self.values(record, region, row);
-        match &self.data {
-            Data::F32(data) => out.copy_from_slice(&data[values]),
-            Data::F16(data) => data[values]
-                .reinterpret_cast::<f16>()
-                .convert_to_f32_slice(out),
-        }
+    /// Reads a row into `out`.
+    pub(super) fn read(&self, at: (u32, Region, usize), out: &mut [f32]) {
+        rounding::read(at.1.kept, &self.data[self.row_bytes(at)], out);
     }
 
-    /// Makes a row what `from` is, to the nearest of what is kept.
-    pub(super) fn write(&mut self, (record, region, row): (u32, Region, usize), from: &[f32]) {
-        let values = self.values(record, region, row);
-        match &mut self.data {
-            Data::F32(data) => data[values].copy_from_slice(from),
-            Data::F16(data) => data[values]
-                .reinterpret_cast_mut::<f16>()
-                .convert_from_f32_slice(from),
-        }
+    /// Makes a row what is kept of `from`.
+    pub(super) fn write(&mut self, at: (u32, Region, usize), from: &[f32]) {
+        let bytes = self.row_bytes(at);
+        rounding::write(at.1.kept, from, &mut self.data[bytes]);
     }
 
     fn record(&self, index: u32) -> Range<usize> {
@@ -135,14 +69,19 @@ impl CpuRecords {
         start..start + self.len
     }
 
-    fn values(&self, record: u32, region: Region, row: usize) -> Range<usize> {
-        assert!(row < region.rows);
-        let start = record as usize * self.len + region.start + row * region.width;
-        start..start + region.width
+    /// Where a row lies.
+    fn row_bytes(&self, (record, region, row): (u32, Region, usize)) -> Range<usize> {
+        assert!(row < region.rows && region.start.is_multiple_of(ALIGN));
+        let len = region.kept.row_bytes(region.width);
+        let start = record as usize * self.len + region.start + row * len;
+        start..start + len
     }
 }
 
-const NOT_EXACT: &str = "only exact records are used in place";
+/// Where values begin.
+const ALIGN: usize = align_of::<f32>();
+
+const ALIGNED: &str = "records, regions and rows of f32 are whole words";
 
 /// `u32` `[max_rows, width]`.
 pub struct CpuChoices {
@@ -185,10 +124,9 @@ fn pages<T: FromBytes + IntoBytes + Immutable>(
     Pages::new(len, what)
 }
 
-/// Where compressed row `index` lies: its block's place in the table, and the row in the block's region.
-pub(super) fn place(index: usize, ratio: usize) -> (usize, usize) {
-    let last = (index + 1) * ratio - 1;
-    (last / BLOCK_TOKENS, last % BLOCK_TOKENS / ratio)
+/// Where compressed row `index` lies: its block's place in the table, and the row in the block's region of so many rows.
+pub(super) fn place(index: usize, rows: usize) -> (usize, usize) {
+    (index / rows, index % rows)
 }
 
 /// The sequences of a batch with what belongs to them.

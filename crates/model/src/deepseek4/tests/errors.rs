@@ -2,6 +2,7 @@
 
 use super::portable::Values;
 use super::*;
+use crate::KvLayout;
 use andante_gguf::{Array, Format, Value};
 
 fn without(key: &str) -> Vec<u8> {
@@ -84,7 +85,6 @@ fn missing_and_odd_keys_are_named() {
     }
     let ratios = |ratios: &[i32]| Value::Array(Array::I32(ratios.to_vec()));
     for (key, value) in [
-        ("nextn_predict_layers", Value::U32(1)),
         ("vocab_size", Value::U32(511)),
         ("embedding_length_out", Value::U32(512)),
         ("attention.head_count_kv", Value::U32(2)),
@@ -97,7 +97,7 @@ fn missing_and_odd_keys_are_named() {
         ("hyper_connection.count", Value::U32(17)),
         ("hyper_connection.sinkhorn_iterations", Value::U32(0)),
         ("attention.compress_ratios", ratios(&[0, 4, 128])),
-        ("attention.compress_ratios", ratios(&[0, 4, 24, 4, 128])),
+        ("attention.compress_ratios", ratios(&[0, 4, 129, 4, 128])),
         ("attention.compress_ratios", ratios(&[0, 4, -1, 4, 128])),
         ("swiglu_clamp_exp", Value::Array(Array::F32(vec![2.0; 4]))),
         ("swiglu_clamp_shexp", Value::F32(-1.0)),
@@ -163,12 +163,22 @@ fn facts_are_those_of_the_file() {
     assert_eq!((info.vocab, info.hidden, info.layers), (512, 256, 5));
     assert_eq!((info.heads, info.kv_heads, info.head_dim), (4, 1, 128));
     assert_eq!(info.windows, [Some(32), None, None, None, None]);
-    // Two layers with 8 rows of 128 and as many index rows, two with one row; all F32.
-    let block = 4 * (2 * 8 * 256 + 2 * 128);
+    // For 128 tokens, two layers with 32 rows of 128 and as many index rows, two with one row.
+    let block = 2 * 32 * 256 + 2 * 128;
     // Five windows; two layers of 8 tokens, keys and gates of both series, for attention and index; two of 128 tokens.
-    let state = 4 * (5 * 32 * 128 + 2 * 8 * 2 * (256 + 256) + 2 * 128 * 2 * 128);
-    let layout = model.kv_layout();
-    assert_eq!((layout.block_bytes, layout.state_bytes), (block, state));
+    let (windows, tokens) = (5 * 32 * 128, 2 * 8 * 2 * (256 + 256) + 2 * 128 * 2 * 128);
+    let layout = |block_bytes, state_bytes| KvLayout {
+        block_tokens: BLOCK as u32,
+        block_bytes,
+        state_bytes,
+    };
+    let (exact, half) = (
+        layout(4 * block, 4 * (windows + tokens)),
+        layout(2 * block, 2 * windows + 4 * tokens),
+    );
+    // Of a key 64 bytes and a scale, as many values of 2 bytes; of an index row 4 bits and four scales.
+    let compact = layout(2 * 32 * (200 + 68) + 2 * 200, 5 * 32 * 200 + 4 * tokens);
+    assert_eq!(model.kv_layout(), exact);
     let file = GgufFile::from_bytes(portable::gguf()).unwrap();
     let outline = crate::outline(&file).unwrap();
     let kinds: Vec<_> = outline.layers.iter().map(|(_, count)| *count).collect();
@@ -178,15 +188,21 @@ fn facts_are_those_of_the_file() {
             .0
             .contains("the best 8 of the rows of 4 tokens")
     );
-    assert_eq!(4 * outline.block_values, block);
-    assert_eq!((outline.state_bytes, outline.context), (state, 16384));
-    // All of the file's F32 but the rows of two tables that are not its own, and two of four experts.
+    assert_eq!(outline.kv, [("f16", half), ("q8_0", compact)]);
+    assert_eq!(outline.context, 16384);
+    // All of the file's F32 but the rows of tables that are not its own, and two of four experts.
     let all: u64 = file.tensors().map(|tensor| tensor.data.len() as u64).sum();
-    let unread = 511 * (4 * 256 + 4 * 2) + 5 * 2 * 3 * 4 * 256 * 256;
+    let apes = 2 * 2 * 3 * 4 * 256 + 2 * 127 * 4 * 128;
+    let unread = 511 * (4 * 256 + 4 * 2) + apes + 5 * 2 * 3 * 4 * 256 * 256;
     assert_eq!(outline.token_bytes, all - unread);
-    let halves = try_load(portable::gguf(), CpuConfig::default()).unwrap();
-    let layout = halves.kv_layout();
-    assert_eq!((layout.block_bytes, layout.state_bytes), (block / 2, state));
+    for (kv_type, layout) in [(KvType::F16, half), (KvType::Q8_0, compact)] {
+        let config = CpuConfig {
+            kv_type,
+            ..CpuConfig::default()
+        };
+        let model = try_load(portable::gguf(), config).unwrap();
+        assert_eq!(model.kv_layout(), layout);
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn experts_in_the_file_give_the_same_bits() {
         state: 0,
     };
     for format in [Format::Q8_0, Format::Q2_K, Format::IQ2_XXS] {
-        let bytes = portable::in_format(format);
+        let bytes = portable::File::new().bytes(format);
         let run = |weights| {
             let model = try_load(bytes.clone(), quantised(weights)).unwrap();
             sequence.run(&mut reserved(model), 0, &[90, 1, 49])
@@ -86,14 +86,9 @@ const GIB: u64 = 1 << 30;
 /// A file of more than eight gibibytes, nearly all experts, which takes no room on disk: every weight is 0.
 fn hollow(path: &Path) -> u64 {
     const EXPERTS: u64 = 2400;
-    let bytes = portable::edited(
-        |key, _| key != "deepseek4.expert_count",
-        |metadata| {
-            let count = Value::U32(EXPERTS as u32);
-            metadata.push(("deepseek4.expert_count".into(), count));
-        },
-    );
-    let small = GgufFile::from_bytes(bytes).unwrap();
+    let mut file = portable::File::new();
+    file.set("expert_count", Value::U32(EXPERTS as u32));
+    let small = GgufFile::from_bytes(file.bytes(Format::F32)).unwrap();
     let mut head = GgufHead::new(small.metadata().clone());
     let mut expert_bytes = 0;
     let mut data_bytes = 0;

@@ -4,15 +4,25 @@ use super::*;
 use andante_compute::Isa;
 use andante_gguf::Format;
 
+/// Keys in 8 bits, index rows in 4.
+fn few_bits(threads: usize) -> CpuConfig {
+    CpuConfig {
+        threads: Some(threads),
+        kv_type: KvType::Q8_0,
+        ..CpuConfig::default()
+    }
+}
+
 /// Configurations whose arithmetic is not the reference's too.
-fn configs() -> [(&'static str, CpuConfig); 3] {
+fn configs() -> [(&'static str, CpuConfig); 4] {
     let quantised = |threads| CpuConfig {
         threads: Some(threads),
         ..CpuConfig::default()
     };
     [
         ("exact", exact(2)),
-        ("laid out", quantised(2)),
+        ("laid out, rows in half precision", quantised(2)),
+        ("laid out, rows in few bits", few_bits(2)),
         (
             "in the file, portable",
             CpuConfig {
@@ -106,7 +116,7 @@ fn neighbours_do_not_matter() {
         sequence(&backwards, 1),
         sequence(&tokens[17..], 2),
     );
-    for (what, config) in configs().into_iter().take(2) {
+    for (what, config) in configs().into_iter().take(3) {
         let model = &mut model(config);
         let alone = a.run(model, 0, &[180]);
         let mut found = Vec::new();
@@ -130,13 +140,29 @@ fn neighbours_do_not_matter() {
 
 #[test]
 fn a_sequence_goes_on_from_its_state_and_blocks() {
+    // Each remainder by 4, both sides of a window of 32 and of a window of 128, and deep in the third.
+    let all = [
+        1, 2, 3, 4, 31, 32, 33, 63, 64, 127, 128, 129, 130, 131, 255, 256, 257, 290,
+    ];
+    goes_on_from(exact(2), &all);
+}
+
+#[test]
+fn rows_in_fewer_bits_are_gone_on_from_too() {
+    for (_, config) in &configs()[1..3] {
+        goes_on_from(*config, &[3, 33, 64, 127, 128, 130, 257]);
+    }
+}
+
+/// At each of these positions the sequence goes on from copies of what it has left behind.
+fn goes_on_from(config: CpuConfig, positions: &[usize]) {
     let (tokens, blocks) = (portable::ids(300), table(10, 0));
     let sequence = |state| Sequence {
         tokens: &tokens,
         table: &blocks,
         state,
     };
-    let model = &mut model(exact(2));
+    let model = &mut model(config);
     let whole = sequence(0).run(model, 0, &[300]);
     let vocab = portable::VOCAB as usize;
     let layout = model.kv_layout();
@@ -144,16 +170,13 @@ fn a_sequence_goes_on_from_its_state_and_blocks() {
         vec![0; layout.state_bytes as usize],
         vec![0; layout.block_bytes as usize],
     );
-    // Each remainder by 4, both sides of a window of 32 and of a window of 128, and deep in the third.
-    for position in [
-        1, 2, 3, 4, 31, 32, 33, 63, 64, 127, 128, 129, 130, 131, 255, 256, 257, 290,
-    ] {
+    for &position in positions {
         sequence(1).run(model, 0, &[position]);
         // Copied within the model, while another sequence takes the first one's place.
         model.copy_state(1, 2);
         model.read_state(1, &mut state);
         let elsewhere: Vec<u32> = blocks.iter().map(|block| (block + 1) % 96).collect();
-        let used = position.div_ceil(32);
+        let used = position.div_ceil(BLOCK);
         for (&from, &to) in blocks.iter().zip(&elsewhere).take(used) {
             model.read_block(from, &mut block);
             model.write_block(to, &block);

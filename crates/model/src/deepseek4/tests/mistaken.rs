@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use andante_compute::{
     Activation, AttentionSpec, Backend, CompressSpec, CompressWeights, CompressedRows,
     ComputeError, CpuBackend, CpuBuffer, CpuChoices, CpuKv, CpuRecords, CpuWeight,
-    Deepseek4 as Ops, ExpertWeights, ExpertsSpec, HyperSpec, HyperWeights, IndexSpec, KvShape,
-    Precision, Region, RopeTable, Rounding, RouteBy, RouteSpec, WindowSpec,
+    Deepseek4 as Ops, ExpertWeights, ExpertsSpec, HyperSpec, HyperWeights, IndexSpec, Kept,
+    KvShape, Region, RopeTable, RouteBy, RouteSpec, Row, WindowSpec,
 };
 use andante_gguf::{Format, Tensor};
 
 use super::portable::{HEAD_DIM, HEADS};
-use super::{BLOCK_TOKENS, Batch, floats};
+use super::{Batch, floats};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +54,8 @@ impl Mistake {
 pub(super) struct Mistaken {
     inner: CpuBackend,
     mistake: Option<Mistake>,
-    /// Values of a block's record.
-    block_len: usize,
+    /// Bytes of a block's record.
+    block_bytes: usize,
     /// The biases of routers, in the order of layers.
     biases: VecDeque<Vec<f32>>,
 }
@@ -65,7 +65,7 @@ impl Mistaken {
         Self {
             inner,
             mistake,
-            block_len: 0,
+            block_bytes: 0,
             biases: VecDeque::new(),
         }
     }
@@ -99,17 +99,17 @@ impl Mistaken {
     ) {
         let back = spec.rope.clone().inverse();
         let mut buffer = self.inner.buffer(1, spec.rows.width).expect("small");
-        let bytes = self.inner.record_bytes(self.block_len, Precision::Exact);
-        let mut record = vec![0; bytes as usize];
+        let Region { start, rows, .. } = spec.rows;
+        let row_bytes = spec.rows.kept.row_bytes(spec.rows.width);
+        let mut record = vec![0; self.block_bytes];
         for sequence in &batch.sequences {
             let (ratio, first) = (spec.ratio, batch.positions[sequence.rows.start as usize]);
             let first = first as usize;
             for row in first / ratio..(first + sequence.rows.len()) / ratio {
-                let last = (row + 1) * ratio - 1;
                 let table = &batch.block_tables[sequence.blocks.start as usize..];
-                let block = table[last / BLOCK_TOKENS];
-                let start = spec.rows.start + last % BLOCK_TOKENS / ratio * spec.rows.width;
-                let place = 4 * start..4 * (start + spec.rows.width);
+                let block = table[row / rows];
+                let start = start + row % rows * row_bytes;
+                let place = start..start + row_bytes;
                 self.inner.records_read(blocks, block, &mut record);
                 self.set(&mut buffer, &floats(&record[place.clone()]), 1);
                 let position = (row * ratio) as u32;
@@ -216,16 +216,12 @@ impl Ops for Mistaken {
     type Records = CpuRecords;
     type Choices = CpuChoices;
 
-    fn records(
-        &mut self,
-        count: usize,
-        len: usize,
-        precision: Precision,
-    ) -> Result<CpuRecords, ComputeError> {
-        if precision == Precision::Kv {
-            self.block_len = len;
+    fn records(&mut self, count: usize, len: usize) -> Result<CpuRecords, ComputeError> {
+        // Those of blocks come first.
+        if self.block_bytes == 0 {
+            self.block_bytes = len;
         }
-        self.inner.records(count, len, precision)
+        self.inner.records(count, len)
     }
 
     fn compress(
@@ -259,7 +255,7 @@ impl Ops for Mistaken {
                         self.turn_rows(blocks, spec, batch, |row| (row + 1) * ratio - 1);
                     }
                     Some(Mistake::RowsAtTheirNumber) => {
-                        self.turn_rows(blocks, spec, batch, |row| row)
+                        self.turn_rows(blocks, spec, batch, |row| row);
                     }
                     _ => {}
                 }
@@ -372,10 +368,8 @@ impl Ops for Mistaken {
     }
 
     right! {
-        fn record_bytes(&self, len: usize, precision: Precision) -> u64;
-        fn records_format(&self, precision: Precision) -> &'static str;
+        fn kept(&self, row: Row, width: usize) -> Kept;
         fn records_read(&self, records: &CpuRecords, index: u32, out: &mut [u8]);
-        fn rounds_rows(&self) -> bool;
     }
 
     right! {
@@ -387,7 +381,7 @@ impl Ops for Mistaken {
         fn hyper_in(&mut self, out: &mut CpuBuffer, mix: &mut CpuBuffer, x: &CpuBuffer, weights: &HyperWeights<'_, CpuWeight>, spec: &HyperSpec, n: usize);
         fn hyper_out(&mut self, x: &mut CpuBuffer, y: &CpuBuffer, mix: &CpuBuffer, spec: &HyperSpec, n: usize);
         fn grouped_matmul(&mut self, out: &mut CpuBuffer, weight: &CpuWeight, x: &CpuBuffer, n: usize);
-        fn round_heads(&mut self, x: &mut CpuBuffer, rounding: Rounding, n: usize);
+        fn keep_heads(&mut self, x: &mut CpuBuffer, width: usize, kept: Kept, n: usize);
         fn chosen_experts(&mut self, out: &mut CpuBuffer, x: &CpuBuffer, chosen: &CpuChoices, shares: &CpuBuffer, weights: &ExpertWeights<'_, CpuWeight>, spec: &ExpertsSpec, n: usize);
     }
 }

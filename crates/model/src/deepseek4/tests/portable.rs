@@ -1,13 +1,13 @@
 //! A DeepSeek V4 whose weights come from a rule that any language can repeat: FNV-1a of a tensor's name seeds splitmix64, whose words
-//! become values between -1 and 1, scaled by the kind of tensor.
+//! become values between -1 and 1, scaled by the kind of tensor. `scripts/make_deepseek4_fixtures.py` writes the same files.
 
 #[path = "../../../tests/tiny/words.rs"]
 mod words;
 
-use andante_gguf::{Array, Format, GgufWriter, Value};
+use andante_gguf::{Array, Format, GgufWriter, Value, quant};
 use words::words;
 
-const LAYERS: usize = 5;
+pub(super) const LAYERS: usize = 5;
 pub(super) const HIDDEN: u64 = 256;
 pub(super) const VOCAB: u64 = 512;
 pub(super) const HEADS: u64 = 4;
@@ -62,26 +62,102 @@ pub(super) struct Entry {
 pub(super) enum Values {
     Floats(Vec<f32>),
     Ids(Vec<i32>),
+    Blocks(Format, Vec<u8>),
 }
 
 impl File {
     pub(super) fn new() -> Self {
-        let entry = |(name, shape): (String, Vec<u64>)| {
-            let values = if name.contains("tid2eid") {
-                Values::Ids(table(&name))
-            } else {
-                Values::Floats(values(&name, &shape))
-            };
-            Entry {
-                name,
-                shape,
-                values,
-            }
-        };
         Self {
             metadata: metadata(),
-            tensors: tensors().into_iter().map(entry).collect(),
+            tensors: tensors().into_iter().map(Entry::new).collect(),
         }
+    }
+
+    /// The model in the formats of ds4's files of 2 bits. Of a block, scales follow from the kind of tensor, all else is the
+    /// formula's bits.
+    pub(super) fn quantised() -> Self {
+        let mut file = Self::new();
+        for entry in &mut file.tensors {
+            if let Values::Floats(values) = &entry.values {
+                let format = format(&entry.name, &entry.shape);
+                let mut bytes = Vec::new();
+                match format {
+                    Format::F32 | Format::F16 => quant::quantize(format, values, &mut bytes),
+                    _ => bytes = blocks(&entry.name, &entry.shape, format),
+                }
+                entry.values = Values::Blocks(format, bytes);
+            }
+        }
+        file
+    }
+
+    /// The model with a block that predicts one token further, as ds4 writes it.
+    pub(super) fn with_mtp() -> Self {
+        let mut file = Self::new();
+        let mut add = |name: &str, shape: &[u64]| {
+            let name = format!("mtp.0.{name}{}", end(name));
+            file.tensors.push(Entry::new((name, shape.to_vec())));
+        };
+        layer(&mut add, 0, false);
+        add("e_proj", &[HIDDEN, HIDDEN]);
+        add("h_proj", &[HIDDEN, HIDDEN]);
+        for norm in ["enorm", "hnorm", "norm"] {
+            add(norm, &[HIDDEN]);
+        }
+        add("hc_head_fn", &[STREAMS * HIDDEN, STREAMS]);
+        add("hc_head_base", &[STREAMS]);
+        add("hc_head_scale", &[1]);
+        file
+    }
+
+    /// The same as llama.cpp's converter writes it: as the last layer, its two matrices in one, its head under the model's names.
+    pub(super) fn with_mtp_as_layer() -> Self {
+        let mut file = Self::with_mtp();
+        file.set("block_count", Value::U32(LAYERS as u32 + 1));
+        file.set("nextn_predict_layers", Value::U32(1));
+        let limits = || Value::Array(Array::F32(vec![2.0; LAYERS + 1]));
+        file.set("swiglu_clamp_exp", limits());
+        file.set("swiglu_clamp_shexp", limits());
+        let ratios = RATIOS.into_iter().chain([0]).collect();
+        let ratios = Value::Array(Array::I32(ratios));
+        file.set("attention.compress_ratios", ratios);
+        let [token, stream] = ["e_proj", "h_proj"].map(|name| {
+            let Values::Floats(values) = file.take(&format!("mtp.0.{name}.weight")).values else {
+                panic!("a matrix");
+            };
+            values
+        });
+        let width = HIDDEN as usize;
+        let rows = token.chunks(width).zip(stream.chunks(width));
+        let values = rows.flat_map(|(token, stream)| [token, stream].concat());
+        file.tensors.push(Entry {
+            name: "mtp.0.nextn.eh_proj.weight".to_owned(),
+            shape: vec![2 * HIDDEN, HIDDEN],
+            values: Values::Floats(values.collect()),
+        });
+        for part in ["fn", "base", "scale"] {
+            let mut entry = file.take(&format!("mtp.0.hc_head_{part}.weight"));
+            entry.name = format!("output_hc_{part}.weight");
+            file.take(&entry.name);
+            file.tensors.push(entry);
+        }
+        for entry in &mut file.tensors {
+            for (from, to) in [
+                ("mtp.0.enorm", "mtp.0.nextn.enorm"),
+                ("mtp.0.hnorm", "mtp.0.nextn.hnorm"),
+                ("mtp.0.norm", "mtp.0.nextn.shared_head_norm"),
+                ("mtp.0.", "blk.5."),
+            ] {
+                entry.name = entry.name.replace(from, to);
+            }
+        }
+        file
+    }
+
+    /// Takes a tensor out.
+    pub(super) fn take(&mut self, name: &str) -> Entry {
+        let at = self.tensors.iter().position(|entry| entry.name == name);
+        self.tensors.remove(at.expect(name))
     }
 
     /// Sets a key, given without the architecture.
@@ -130,6 +206,7 @@ impl File {
                     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
                     writer.tensor(name, shape, Format::I32, bytes)
                 }
+                Values::Blocks(format, bytes) => writer.tensor(name, shape, *format, bytes.clone()),
                 Values::Floats(values) => {
                     let small = shape.len() == 1 || small.iter().any(|part| name.contains(part));
                     let format = if small { Format::F32 } else { format };
@@ -138,6 +215,21 @@ impl File {
             };
         }
         writer.finish()
+    }
+}
+
+impl Entry {
+    fn new((name, shape): (String, Vec<u64>)) -> Self {
+        let values = if name.contains("tid2eid") {
+            Values::Ids(table(&name))
+        } else {
+            Values::Floats(values(&name, &shape))
+        };
+        Self {
+            name,
+            shape,
+            values,
+        }
     }
 }
 
@@ -223,45 +315,54 @@ fn tensors() -> Vec<(String, Vec<u64>)> {
         ("output_hc_base.weight".to_owned(), vec![STREAMS]),
         ("output_hc_scale.weight".to_owned(), vec![1]),
     ];
-    for (layer, ratio) in RATIOS.into_iter().enumerate() {
+    for (i, ratio) in RATIOS.into_iter().enumerate() {
         let mut add = |name: &str, shape: &[u64]| {
-            let end = if name.ends_with(".bias") {
-                ""
-            } else {
-                ".weight"
-            };
-            all.push((format!("blk.{layer}.{name}{end}"), shape.to_vec()));
+            let name = format!("blk.{i}.{name}{}", end(name));
+            all.push((name, shape.to_vec()));
         };
-        attention(&mut add);
-        for half in ["attn", "ffn"] {
-            add(&format!("hc_{half}_fn"), &[wide, 24]);
-            add(&format!("hc_{half}_base"), &[24]);
-            add(&format!("hc_{half}_scale"), &[3]);
-        }
-        if ratio > 0 {
-            compressor(&mut add, "attn_compressor", HEAD_DIM, ratio as u64);
-        }
-        if ratio == 4 {
-            add("indexer.attn_q_b", &[Q_RANK, INDEX_HEADS * INDEX_WIDTH]);
-            add("indexer.proj", &[HIDDEN, INDEX_HEADS]);
-            compressor(&mut add, "indexer_compressor", INDEX_WIDTH, 4);
-        }
-        add("ffn_gate_inp", &[HIDDEN, EXPERTS]);
-        if layer < HASH_LAYERS {
-            add("ffn_gate_tid2eid", &[CHOSEN, VOCAB]);
-        } else {
-            add("exp_probs_b.bias", &[EXPERTS]);
-        }
-        for (name, cols, rows) in [
-            ("gate", HIDDEN, WIDTH),
-            ("up", HIDDEN, WIDTH),
-            ("down", WIDTH, HIDDEN),
-        ] {
-            add(&format!("ffn_{name}_exps"), &[cols, rows, EXPERTS]);
-            add(&format!("ffn_{name}_shexp"), &[cols, rows]);
-        }
+        layer(&mut add, ratio as u64, i < HASH_LAYERS);
     }
     all
+}
+
+/// What a tensor's name ends with.
+fn end(name: &str) -> &'static str {
+    if name.ends_with(".bias") {
+        ""
+    } else {
+        ".weight"
+    }
+}
+
+fn layer(add: &mut impl FnMut(&str, &[u64]), ratio: u64, hashed: bool) {
+    attention(add);
+    for half in ["attn", "ffn"] {
+        add(&format!("hc_{half}_fn"), &[STREAMS * HIDDEN, 24]);
+        add(&format!("hc_{half}_base"), &[24]);
+        add(&format!("hc_{half}_scale"), &[3]);
+    }
+    if ratio > 0 {
+        compressor(add, "attn_compressor", HEAD_DIM, ratio);
+    }
+    if ratio == 4 {
+        add("indexer.attn_q_b", &[Q_RANK, INDEX_HEADS * INDEX_WIDTH]);
+        add("indexer.proj", &[HIDDEN, INDEX_HEADS]);
+        compressor(add, "indexer_compressor", INDEX_WIDTH, 4);
+    }
+    add("ffn_gate_inp", &[HIDDEN, EXPERTS]);
+    if hashed {
+        add("ffn_gate_tid2eid", &[CHOSEN, VOCAB]);
+    } else {
+        add("exp_probs_b.bias", &[EXPERTS]);
+    }
+    for (name, cols, rows) in [
+        ("gate", HIDDEN, WIDTH),
+        ("up", HIDDEN, WIDTH),
+        ("down", WIDTH, HIDDEN),
+    ] {
+        add(&format!("ffn_{name}_exps"), &[cols, rows, EXPERTS]);
+        add(&format!("ffn_{name}_shexp"), &[cols, rows]);
+    }
 }
 
 fn attention(add: &mut impl FnMut(&str, &[u64])) {
@@ -293,12 +394,57 @@ fn values(name: &str, shape: &[u64]) -> Vec<f32> {
     if let Some(&(_, mean, scale)) = rule {
         return units.map(|unit| (mean + scale * unit) as f32).collect();
     }
-    let gain = GAINS.iter().find(|(part, _)| name.contains(part));
-    let scale = match name {
-        "token_embd.weight" => 3.0_f64.sqrt(),
-        _ => gain.map_or(1.0, |gain| gain.1) * (3.0 / shape[0] as f64).sqrt(),
-    };
+    let scale = amplitude(name, shape[0]);
     units.map(|unit| (scale * unit) as f32).collect()
+}
+
+/// The largest magnitude of a matrix.
+fn amplitude(name: &str, cols: u64) -> f64 {
+    let gain = GAINS.iter().find(|(part, _)| name.contains(part));
+    match name {
+        "token_embd.weight" => 3.0_f64.sqrt(),
+        _ => gain.map_or(1.0, |gain| gain.1) * (3.0 / cols as f64).sqrt(),
+    }
+}
+
+/// The format that ds4's files of 2 bits have for a tensor.
+pub(super) fn format(name: &str, shape: &[u64]) -> Format {
+    let is = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let projections = ["attn_q_a", "attn_q_b", "attn_kv", "attn_output", "_shexp"];
+    match shape.len() {
+        1 => Format::F32,
+        3 if name.contains("down") => Format::Q2_K,
+        3 => Format::IQ2_XXS,
+        _ if name == "output.weight" => Format::Q8_0,
+        _ if is(&projections) && !name.contains("indexer") => Format::Q8_0,
+        _ => Format::F16,
+    }
+}
+
+/// Blocks whose values are about as large as [`values`]'.
+fn blocks(name: &str, shape: &[u64], format: Format) -> Vec<u8> {
+    let (size, count) = (amplitude(name, shape[0]), shape.iter().product::<u64>());
+    let half = |value: f64| {
+        let mut bytes = Vec::new();
+        quant::quantize(Format::F16, &[value as f32], &mut bytes);
+        bytes
+    };
+    let bits = |count| -> Vec<u8> { words(name, count).flat_map(u64::to_le_bytes).collect() };
+    let (codes, width, head, tail): (Vec<u8>, _, _, _) = match format {
+        Format::Q8_0 => {
+            let codes = words(name, count).map(|word| (word >> 56) as u8);
+            (codes.collect(), 32, half(size / 127.0), Vec::new())
+        }
+        Format::IQ2_XXS => (bits(count / 32), 64, half(size / 72.0), Vec::new()),
+        Format::Q2_K => {
+            let tail = [half(size / 24.0), half(size / 16.0)].concat();
+            (bits(count / 256 * 10), 80, Vec::new(), tail)
+        }
+        _ => panic!("{format} has no formula"),
+    };
+    let blocks = codes.chunks_exact(width);
+    let block = |codes: &[u8]| [&head[..], codes, &tail[..]].concat();
+    blocks.flat_map(block).collect()
 }
 
 /// Each token's experts: different ones, since the stride is odd and their number a power of two.

@@ -137,9 +137,10 @@ fn layers_and_choices_are_the_references() {
     }
 }
 
-/// Compressed rows in half precision cost little.
+/// Keys in half precision cost little. Some choices are closer than half precision is exact, the closest by 1e-4: a few rows of
+/// logits move by much, the others hardly.
 #[test]
-fn rows_of_half_precision_stay_near() {
+fn keys_of_half_precision_stay_near() {
     let (tokens, table) = (portable::ids(300), table(10, 0));
     let sequence = Sequence {
         tokens: &tokens,
@@ -153,15 +154,15 @@ fn rows_of_half_precision_stay_near() {
     };
     let found = sequence.run(&mut model(config), 0, &[300]);
     let expected = floats(LOGITS);
-    let differences = || {
-        found
-            .iter()
-            .zip(&expected)
-            .map(|(a, b)| f64::from((a - b).abs()))
-    };
-    let mean = differences().sum::<f64>() / found.len() as f64;
-    // Some choices are closer than half precision is exact: the closest by 1e-4.
-    assert!(mean > 1e-6 && mean < 0.02, "{mean}");
+    let pairs = found.iter().zip(&expected);
+    let mut errors: Vec<f32> = pairs.map(|(a, b)| (a - b).abs()).collect();
+    errors.sort_by(f32::total_cmp);
+    let (median, mean) = (
+        errors[errors.len() / 2],
+        errors.iter().sum::<f32>() / errors.len() as f32,
+    );
+    assert!(median > 1e-6 && median < 5e-3, "median {median}");
+    assert!(mean < 0.04, "mean {mean}");
     let best = |row: &[f32]| {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         row.iter().position(|&x| x == largest)
@@ -169,7 +170,7 @@ fn rows_of_half_precision_stay_near() {
     let vocab = portable::VOCAB as usize;
     let rows = found.chunks_exact(vocab).zip(expected.chunks_exact(vocab));
     let same = rows.filter(|(a, b)| best(a) == best(b)).count();
-    assert!(same >= 294, "{same} of 300 rows have the same best token");
+    assert!(same >= 291, "{same} of 300 rows have the same best token");
 }
 
 /// Rows rounded as in training. One value that falls to the other side changes choices, so that even the reference in single precision
