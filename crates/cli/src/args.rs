@@ -185,6 +185,30 @@ pub(crate) struct EngineArgs {
     /// Chat template in Jinja to use instead of the model file's
     #[arg(long, value_name = "FILE")]
     pub(crate) chat_template_file: Option<PathBuf>,
+    /// Write conversations as DeepSeek V4's own code does, in the words of this file; used where a DeepSeek V4 file has no
+    /// template, with our own words
+    #[arg(long, value_name = "FILE", conflicts_with = "chat_template_file")]
+    pub(crate) chat_prose: Option<PathBuf>,
+    /// The same, in one of the ways in which its implementations part; repeatable
+    #[arg(
+        long,
+        value_name = "NAME=WAY",
+        conflicts_with = "chat_template_file",
+        long_help = chat_choices()
+    )]
+    pub(crate) chat_choice: Vec<String>,
+}
+
+/// What `--chat-choice` may be.
+fn chat_choices() -> String {
+    let mut help = String::from(
+        "Write conversations as DeepSeek V4's own code does, in one of the ways in which its implementations part; \
+         repeatable. The first way of each is the official one:",
+    );
+    for (name, ways) in andante_text::choices() {
+        help += &format!("\n  {name}={}", ways.join("|"));
+    }
+    help
 }
 
 /// How hidden states become one.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use andante_engine::{EngineConfig, EngineHandle, EngineThread, Shutdown, TextStack};
 use andante_gguf::GgufFile;
 use andante_server::FormatShare;
-use andante_text::{ChatTemplate, Dialect, Tokenizer};
+use andante_text::{ChatTemplate, Choices, Dialect, Prose, Tokenizer};
 use anyhow::{Context, Result};
 
 use crate::args::{EngineArgs, MaxStall, ModelArgs};
@@ -101,6 +101,9 @@ fn text_stack(file: &GgufFile, args: &EngineArgs) -> Result<TextStack> {
             let template = read_template(path, &tokenizer);
             Some(template.with_context(|| format!("cannot use {}", path.display()))?)
         }
+        None if args.chat_prose.is_some() || !args.chat_choice.is_empty() => {
+            Some(deepseek4(args, &tokenizer)?)
+        }
         None => ChatTemplate::from_metadata(metadata, &tokenizer)
             .context("cannot use the file's chat template; --chat-template-file gives another")?,
     };
@@ -115,6 +118,23 @@ fn text_stack(file: &GgufFile, args: &EngineArgs) -> Result<TextStack> {
 fn read_template(path: &Path, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let source = fs::read_to_string(path)?;
     Ok(ChatTemplate::new(&source, tokenizer)?)
+}
+
+/// DeepSeek V4's encoding as it is asked for.
+fn deepseek4(args: &EngineArgs, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let prose = match &args.chat_prose {
+        Some(path) => {
+            let read = || Ok::<_, anyhow::Error>(Prose::parse(&fs::read_to_string(path)?)?);
+            read().with_context(|| format!("cannot use {}", path.display()))?
+        }
+        None => Prose::default(),
+    };
+    let mut choices = Choices::default();
+    for choice in &args.chat_choice {
+        choices.choose(choice).context("--chat-choice")?;
+    }
+    let template = ChatTemplate::deepseek4(tokenizer, prose, choices);
+    template.context("--chat-prose and --chat-choice are for DeepSeek V4")
 }
 
 fn config(args: &EngineArgs, trained: u32) -> EngineConfig {

@@ -66,6 +66,28 @@ pub enum TextError {
     /// No token may come next, and the answer must not end.
     #[error("the form asked for the answer leaves no token that could come next")]
     DeadEnd,
+    /// The built-in encoding needs a control token that the vocabulary lacks.
+    #[error("the chat encoding needs the control token {token}, which the vocabulary lacks")]
+    MissingToken {
+        /// How it is spelt.
+        token: &'static str,
+    },
+    /// A file of wording for the built-in encoding is malformed.
+    #[error("line {line} of the wording: {what}")]
+    Prose {
+        /// Line in the file, counted from 1.
+        line: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The built-in encoding has no such choice, or no such way of it.
+    #[error("`{choice}` is none of the encoding's choices (known: {known})")]
+    UnknownChoice {
+        /// What was asked for.
+        choice: String,
+        /// The known names, separated by commas.
+        known: String,
+    },
     /// The chat template does not parse, or failed while rendering.
     #[error("chat template{}: {message}", line.map(|n| format!(" line {n}")).unwrap_or_default())]
     Template {

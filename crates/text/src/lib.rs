@@ -25,5 +25,5 @@ pub use output::{Output, OutputStream};
 pub use part::Part;
 pub use prompt::{Prompt, Spelling};
 pub use replay::{Turn, replay};
-pub use template::ChatTemplate;
+pub use template::{ChatTemplate, Choices, Prose, choices};
 pub use tokenizer::{Special, Tokenizer};

@@ -1,83 +1,55 @@
-//! Chat templates: Jinja, as transformers renders it, with one guarantee added.
+//! Chat templates: how a conversation becomes a prompt. A model file brings one in Jinja (`jinja`); DeepSeek V4 came without, so
+//! its encoding is built in (`deepseek4`).
 //!
-//! **Only the template's own text produces control tokens.** Users' strings reach the template as they are, so tests such as
-//! `'</think>' in content` and every cut, slice and join work; what cannot happen is that they become structure. For this the *template* is
-//! changed, not the users' text: before compiling, each complete spelling of a control token in the template's source (and in
-//! `bos_token` and `eos_token`) is replaced by a single private character. In the rendered text these characters are the control tokens, and
-//! everything else is encoded as plain text. A user who writes `<|im_end|>`, or whose text completes a spelling that the template began, only
-//! wrote text. Characters of that private range in users' strings are escaped and restored (`codes`).
-//!
-//! Two kinds of literals need care (`source`). A literal that is only searched for (`'<x>' in content`, `content.split('<x>')`)
-//! stays a plain string, since that is what it must find. A token spelt around a role (`'<|' + message['role'] + '|>'`) becomes a call that
-//! gives the control token for the five roles, which are never a user's words. A template that builds a control token in any other way
-//! gets plain text. User-defined tokens that are not control tokens are found in all text, as llama.cpp does.
-//!
-//! **Shapes a template refuses.** Many templates raise on system messages in the middle or on two messages of one role. When rendering fails,
-//! it is tried again with tool arguments as text, then with the conversation folded into strict turns, then with the system
-//! message folded into the first user message; the first error is reported when all fail.
-//!
-//! A template's work and memory are bounded by fuel that grows with the request.
+//! Either way only the template's own text produces control tokens: what users, tools and models wrote is text.
 
 mod codes;
+mod deepseek4;
 mod fallback;
+mod jinja;
 mod messages;
 mod python;
 mod source;
 #[cfg(test)]
 mod tests;
 
-use andante_gguf::{Metadata, Value as MetadataValue};
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context};
+use andante_gguf::Metadata;
 
-use codes::{CUT, Codes};
-use messages::Form;
-use source::{Frame, ROLE_TOKEN, ROLES, rewrite};
+use deepseek4::DeepSeek4;
+pub use deepseek4::{Choices, Prose, choices};
+use jinja::Jinja;
 
-use crate::tokenizer::TokenKind;
-use crate::{ChatRequest, Message, Prompt, TextError, Tokenizer};
+use crate::{ChatRequest, Prompt, TextError, Tokenizer};
 
-/// The name under which errors know the template.
-const DEFAULT: &str = "chat_template";
-/// The template for requests with tools, where a model has one of its own.
-const TOOL_USE: &str = "tool_use";
-
-/// What a template may do before anything of the request is counted, in minijinja's fuel: about one instruction or 64 bytes each.
-const BASE_FUEL: u64 = 2_000_000;
-/// Fuel for each message.
-const MESSAGE_FUEL: u64 = 5_000;
-
-/// A compiled chat template.
+/// How a model's conversations are written.
 #[derive(Debug)]
-pub struct ChatTemplate {
-    source: String,
-    environment: Environment<'static>,
-    codes: Codes,
-    bos: String,
-    eos: String,
-    /// The source of the variant for requests with tools; empty where there is none.
-    tool_use: String,
+pub struct ChatTemplate(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Jinja(Box<Jinja>),
+    DeepSeek4(Box<DeepSeek4>),
 }
 
 impl ChatTemplate {
-    /// The template of a model file (`tokenizer.chat_template`), and its `tool_use` variant; `None` when it has none.
+    /// The template of a model file: its own (`tokenizer.chat_template`, and its `tool_use` variant), or else the encoding that is
+    /// built in for its architecture; `None` where there is neither.
     ///
     /// # Errors
-    /// A template that does not parse.
+    /// A template that does not parse; a vocabulary that lacks a token of the built-in encoding.
     pub fn from_metadata(
         metadata: &Metadata,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Self>, TextError> {
-        let named = "tokenizer.chat_template.tool_use";
-        let tool_use = match metadata.get(named) {
-            Some(MetadataValue::String(_)) => metadata.str(named)?,
-            _ => None,
-        };
-        metadata
-            .str("tokenizer.chat_template")?
-            .map(|source| Self::build(source, tool_use, tokenizer))
-            .transpose()
+        if let Some(own) = Jinja::from_metadata(metadata, tokenizer)? {
+            return Ok(Some(Self(Kind::Jinja(Box::new(own)))));
+        }
+        match metadata.str("general.architecture")? {
+            Some("deepseek4") => {
+                Self::deepseek4(tokenizer, Prose::default(), Choices::default()).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Compiles a template for a vocabulary.
@@ -85,59 +57,48 @@ impl ChatTemplate {
     /// # Errors
     /// A template that does not parse.
     pub fn new(source: &str, tokenizer: &Tokenizer) -> Result<Self, TextError> {
-        Self::build(source, None, tokenizer)
+        let template = Jinja::build(source, None, tokenizer)?;
+        Ok(Self(Kind::Jinja(Box::new(template))))
     }
 
-    fn build(
-        source: &str,
-        tool_use: Option<&str>,
+    /// DeepSeek V4's encoding, with this wording and these choices.
+    ///
+    /// # Errors
+    /// A vocabulary that lacks a token of it.
+    pub fn deepseek4(
         tokenizer: &Tokenizer,
+        prose: Prose,
+        choices: Choices,
     ) -> Result<Self, TextError> {
-        let kinds = [TokenKind::Control, TokenKind::Unknown];
-        let control: Vec<(u32, &str)> = tokenizer.spellings(&kinds).collect();
-        let texts: Vec<&str> = control.iter().map(|&(_, text)| text).collect();
-        let mut codes = Codes::new(control.iter().copied());
-        let mut environment = environment();
-        let mut frames = Vec::new();
-        for (name, source) in [(DEFAULT, Some(source)), (TOOL_USE, tool_use)] {
-            if let Some(source) = source {
-                let source = rewrite(source, &texts, &mut codes, &mut frames);
-                environment
-                    .add_template_owned(name, source)
-                    .map_err(|error| template_error(&error))?;
-            }
-        }
-        let spelling = |id: Option<u32>| {
-            let bytes = id.map_or(&[][..], |id| tokenizer.piece(id));
-            String::from_utf8_lossy(bytes).into_owned()
-        };
-        let bos = codes.encode(&spelling(tokenizer.bos()));
-        let eos = codes.encode(&spelling(tokenizer.eos()));
-        add_role_tokens(&mut environment, &frames, &mut codes);
-        Ok(Self {
-            source: source.to_owned(),
-            environment,
-            codes,
-            bos,
-            eos,
-            tool_use: tool_use.unwrap_or_default().to_owned(),
-        })
+        let encoding = DeepSeek4::new(tokenizer, prose, choices)?;
+        Ok(Self(Kind::DeepSeek4(Box::new(encoding))))
     }
 
-    /// The template as the model file has it.
+    /// The template as the model file has it; nothing where it is built in.
     #[must_use]
     pub fn source(&self) -> &str {
-        &self.source
+        match &self.0 {
+            Kind::Jinja(template) => template.source(),
+            Kind::DeepSeek4(_) => "",
+        }
     }
 
-    /// Whether a text occurs in it.
-    pub(crate) fn contains(&self, text: &str) -> bool {
-        self.source.contains(text) || self.tool_use.contains(text)
+    /// Whether it writes the token or text.
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        match &self.0 {
+            Kind::Jinja(template) => template.contains(text),
+            Kind::DeepSeek4(_) => deepseek4::TOKENS.iter().any(|token| token.contains(text)),
+        }
     }
 
     /// Whether it tells the model of the request's tools.
-    pub(crate) fn knows_tools(&self) -> bool {
-        self.source.contains("tools") || !self.tool_use.is_empty()
+    #[must_use]
+    pub fn knows_tools(&self) -> bool {
+        match &self.0 {
+            Kind::Jinja(template) => template.knows_tools(),
+            Kind::DeepSeek4(_) => true,
+        }
     }
 
     /// Renders a conversation. Where the template knows no tools and the request has some, the model is told of them in our
@@ -146,137 +107,9 @@ impl ChatTemplate {
     /// # Errors
     /// What the template raised, with its line, or that it used up its fuel.
     pub fn render(&self, request: &ChatRequest) -> Result<Prompt, TextError> {
-        if !request.tools.is_empty() && !self.knows_tools() {
-            return self.render_as_is(&fallback::without_tools(request));
+        match &self.0 {
+            Kind::Jinja(template) => template.render(request),
+            Kind::DeepSeek4(encoding) => Ok(encoding.render(request)),
         }
-        self.render_as_is(request)
-    }
-
-    fn render_as_is(&self, request: &ChatRequest) -> Result<Prompt, TextError> {
-        let form = |parsed_arguments| Form {
-            developer: self.source.contains("developer"),
-            thinking: self.source.contains("message.thinking"),
-            nine_digits: self.source.replace(' ', "").contains("|length!=9"),
-            parsed_arguments,
-        };
-        let first = match self.try_render(request, &request.messages, form(true)) {
-            Ok(prompt) => return Ok(prompt),
-            Err(error) => error,
-        };
-        let folded = messages::fold(&request.messages);
-        let without_system = messages::fold_system(&request.messages);
-        let others = [
-            (&request.messages, false),
-            (&folded, true),
-            (&without_system, true),
-            (&without_system, false),
-        ];
-        others
-            .into_iter()
-            .find_map(|(messages, parsed)| self.try_render(request, messages, form(parsed)).ok())
-            .ok_or_else(|| template_error(&first))
-    }
-
-    fn try_render(
-        &self,
-        request: &ChatRequest,
-        messages: &[Message],
-        form: Form,
-    ) -> Result<Prompt, Error> {
-        let name = match self.environment.get_template(TOOL_USE) {
-            Ok(_) if !request.tools.is_empty() => TOOL_USE,
-            _ => DEFAULT,
-        };
-        let tools = match &request.tools[..] {
-            [] => Value::from(()),
-            tools => tools
-                .iter()
-                .map(|tool| template_value(&messages::user_value(tool)))
-                .collect(),
-        };
-        let mut arguments = request.template_args.clone();
-        // Two names of one switch: Qwen's and GLM's, DeepSeek's and Granite's.
-        if let Some(on) = arguments.get("enable_thinking").cloned() {
-            arguments.entry("thinking").or_insert(on);
-        }
-        let arguments = serde_json::Value::Object(arguments);
-        let continued = request.continue_final_message;
-        let mut messages_json = messages::to_json(messages, form);
-        if continued {
-            messages::push_to_last(&mut messages_json, CUT);
-        }
-        let context = context! {
-            messages => template_value(&messages_json),
-            tools,
-            add_generation_prompt => request.add_generation_prompt && !continued,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
-            ..template_value(&messages::user_value(&arguments))
-        };
-        let mut environment = self.environment.clone();
-        let count = messages.len() as u64;
-        environment.set_fuel(Some(
-            BASE_FUEL + count * MESSAGE_FUEL + messages::size(request),
-        ));
-        let text = environment.get_template(name)?.render(context)?;
-        if !continued {
-            return Ok(self.codes.decode(&text));
-        }
-        let cut = text.rfind(CUT).ok_or_else(|| {
-            let why = "it leaves out the last message's end, so the answer cannot go on with it";
-            Error::new(ErrorKind::InvalidOperation, why)
-        })?;
-        Ok(self.codes.decode(&text[..cut]))
-    }
-}
-
-/// The Jinja dialect of transformers.
-fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build();
-    environment.set_syntax(syntax.expect("the usual delimiters are valid"));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_formatter(
-        |out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value| {
-            out.write_str(&python::str(value)?).map_err(Error::from)
-        },
-    );
-    environment.add_filter("tojson", python::tojson);
-    environment.add_filter("string", |value: &Value| python::str(value));
-    environment.add_function("raise_exception", python::raise_exception);
-    environment.add_function("strftime_now", python::strftime_now);
-    environment
-}
-
-/// The function that rewritten templates call for a token spelt around a role.
-fn add_role_tokens(environment: &mut Environment<'static>, frames: &[Frame], codes: &mut Codes) {
-    let spelt = |role: &str, (before, after): &Frame| format!("{before}{role}{after}");
-    let tokens: Vec<[String; ROLES.len()]> = frames
-        .iter()
-        .map(|frame| ROLES.map(|role| codes.encode(&spelt(role, frame))))
-        .collect();
-    let frames = frames.to_vec();
-    environment.add_function(ROLE_TOKEN, move |role: String, frame: usize| {
-        match ROLES.iter().position(|&known| known == role) {
-            Some(index) => tokens.get(frame).map(|tokens| tokens[index].clone()),
-            None => frames.get(frame).map(|frame| spelt(&role, frame)),
-        }
-    });
-}
-
-fn template_value(json: &serde_json::Value) -> Value {
-    Value::from(Serde(json))
-}
-
-fn template_error(error: &Error) -> TextError {
-    TextError::Template {
-        line: error.line(),
-        message: match error.detail() {
-            Some(detail) => detail.to_owned(),
-            None => error.kind().to_string(),
-        },
     }
 }

@@ -210,20 +210,18 @@ fn model(server: &Server, id: &str) -> Model {
 
 /// What the model's template knows, in Ollama's words.
 pub(super) fn capabilities(server: &Server) -> Vec<&'static str> {
-    let source = server.engine().template().map(ChatTemplate::source);
-    let knows = |words: &[&str]| {
-        source.is_some_and(|source| words.iter().any(|word| source.contains(word)))
-    };
+    let template = server.engine().template();
     let mut capabilities = vec!["completion"];
-    if knows(&["tools"]) {
+    if template.is_some_and(ChatTemplate::knows_tools) {
         capabilities.push("tools");
     }
-    if knows(&[
+    let thinks = [
         "<think>",
         "enable_thinking",
         "reasoning_effort",
         "reasoning_content",
-    ]) {
+    ];
+    if template.is_some_and(|template| thinks.iter().any(|word| template.contains(word))) {
         capabilities.push("thinking");
     }
     capabilities

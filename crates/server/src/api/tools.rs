@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 use crate::error::ApiError;
 use crate::json::Field;
 
-/// The degree of effort that templates know for one of an API: they know three. `none` is no degree.
+/// The degree of effort that templates know for one of an API: they know three, and some `max`. `none` is no degree.
 pub(super) fn effort(effort: &str) -> Option<&str> {
     match effort {
         "none" => None,
         "minimal" => Some("low"),
-        "xhigh" | "max" => Some("high"),
+        "xhigh" => Some("high"),
         other => Some(other),
     }
 }

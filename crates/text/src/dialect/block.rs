@@ -44,6 +44,11 @@ pub(super) trait Block: Debug + Send {
         false
     }
 
+    /// Whether a control token of the dialect that means nothing here is content, as it is spelt.
+    fn spells_tokens(&self) -> bool {
+        false
+    }
+
     /// Whether what comes next is text for the user. A reader of calls takes none.
     fn takes_text(&self) -> bool {
         false

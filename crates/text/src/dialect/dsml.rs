@@ -8,7 +8,8 @@
 //! </｜DSML｜tool_calls>
 //! ```
 //!
-//! Strings are raw text, everything else is JSON. In the vocabulary `｜DSML｜` is a control token and what surrounds it is text.
+//! Strings are raw text, everything else is JSON. In the vocabulary `｜DSML｜` is a control token and what surrounds it is text. A JSON
+//! object of all arguments in their place is read too (SGLang does the same), and so are calls without the outer tags.
 //! Source: `encoding_dsv4.py` of the model's repository.
 
 use std::sync::Arc;
@@ -39,14 +40,14 @@ pub(super) const DSML: Syntax = Syntax {
         "</｜DSML｜tool_calls>",
         "<｜DSML｜function_calls>",
         "</｜DSML｜function_calls>",
-        "<｜DSML｜invoke name=\"",
+        "<｜DSML｜invoke",
         "</｜DSML｜invoke>",
-        "<｜DSML｜parameter name=\"",
+        "<｜DSML｜parameter",
         "</｜DSML｜parameter>",
     ],
     thinks: &[(THINK, THINK_END)],
     blocks: &[(CALLS, calls), (FORMER, calls), (INVOKE, invoke)],
-    closers: &[CALLS_END, FORMER_END, INVOKE_END, PARAMETER_END],
+    closers: &[CALLS_END, FORMER_END, INVOKE_END, PARAMETER, PARAMETER_END],
     forms: &[("", FORM)],
     reasoning_end: "</think>",
     is_written_in,
@@ -76,7 +77,15 @@ const TAGS: Tags = Tags {
     in_body: &[
         INVOKE, INVOKE_END, PARAMETER, CALLS, FORMER, CALLS_END, FORMER_END,
     ],
-    in_value: &[PARAMETER_END, INVOKE_END, CALLS_END, FORMER_END],
+    in_value: &[
+        PARAMETER_END,
+        INVOKE_END,
+        CALLS_END,
+        FORMER_END,
+        INVOKE,
+        PARAMETER,
+    ],
+    in_line: &[PARAMETER_END, INVOKE_END, CALLS_END, FORMER_END],
     quoted: true,
 };
 

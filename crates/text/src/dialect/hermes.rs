@@ -96,6 +96,7 @@ const TAGS: Tags = Tags {
     calls_end: &[CALL_END],
     in_body: &[FUNCTION, FUNCTION_END, PARAMETER, CALL, CALL_END],
     in_value: &[PARAMETER_END, FUNCTION_END, PARAMETER, CALL_END],
+    in_line: &[PARAMETER_END, FUNCTION_END, PARAMETER, CALL_END],
     quoted: false,
 };
 

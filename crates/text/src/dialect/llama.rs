@@ -66,6 +66,7 @@ const TAGS: Tags = Tags {
     calls_end: &[],
     in_body: &[FUNCTION, FUNCTION_END],
     in_value: &[],
+    in_line: &[],
     quoted: false,
 };
 

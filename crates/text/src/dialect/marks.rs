@@ -106,6 +106,11 @@ pub(super) fn is_code(byte: u8) -> bool {
     matches!(byte, 0xC0 | 0xC1 | 0xF5..)
 }
 
+/// Whether a control token is part of these bytes.
+pub(super) fn has_code(bytes: &[u8]) -> bool {
+    bytes.iter().any(|&byte| is_code(byte))
+}
+
 fn encode(spelling: &str, finder: &SpecialTokens, tokens: &mut Vec<(u32, String)>) -> Vec<u8> {
     let mut coded = Vec::with_capacity(spelling.len());
     let mut done = 0;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Dialect;
 use super::block::{Block, Flow, Tools};
-use super::marks::{Found, Mark, is_code};
+use super::marks::{Found, Mark, has_code, is_code};
 use super::out::{Head, Out};
 use crate::Part;
 
@@ -181,6 +181,14 @@ impl Parser {
         self.out.advance(raw.len());
         if let Some(mut block) = self.block.take() {
             self.out.note(found, raw);
+            if let Found::Byte(code) = found
+                && is_code(code)
+                && block.spells_tokens()
+            {
+                self.spell(code, block.as_mut());
+                self.block = Some(block);
+                return;
+            }
             let flow = block.push(found, raw, &mut self.out);
             if flow == Flow::Goes {
                 self.out.restart_head(raw);
@@ -198,10 +206,19 @@ impl Parser {
         }
     }
 
+    /// Gives a block a control token as the content that it is spelt like.
+    fn spell(&mut self, code: u8, block: &mut dyn Block) {
+        let dialect = Arc::clone(&self.dialect);
+        let token = dialect.marks().token(code);
+        for byte in token.into_iter().flat_map(|(_, spelling)| spelling.bytes()) {
+            block.push(Found::Byte(byte), &[byte], &mut self.out);
+        }
+    }
+
     /// A marker in text.
     fn mark(&mut self, mark: Mark, raw: &[u8]) {
         let syntax = self.dialect.syntax();
-        let is_text = !is_code(raw[0]);
+        let is_text = !has_code(raw);
         if let Some(&(_, new)) = syntax.blocks.iter().find(|&&(open, _)| open == mark) {
             self.out.begin_block(raw.len());
             self.out.begin_head(Found::Mark(mark), raw);
@@ -257,18 +274,18 @@ impl Parser {
         let Some(Head { opener, rest, .. }) = self.out.take_head() else {
             return;
         };
-        match opener.first() {
+        match &opener[..] {
             // No marker opened it, but its first byte, which must not do so again.
-            None => {
+            [] => {
                 self.out.text(rest[0]);
                 self.read_again(&rest[1..]);
                 return;
             }
-            Some(&first) if is_text && !is_code(first) => {
+            marker if is_text && !has_code(marker) => {
                 self.open_texts += 1;
                 opener.iter().for_each(|&byte| self.out.text(byte));
             }
-            Some(_) => {}
+            _ => {}
         }
         self.read_again(&rest);
     }

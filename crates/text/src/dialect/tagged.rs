@@ -1,14 +1,15 @@
 //! Calls as tags: a function's name in one tag, each argument in another. Qwen coder's `<function=…><parameter=…>` and
 //! DeepSeek's DSML are written so; the JSON of the arguments is made here as they arrive.
 //!
-//! A string's text is passed on as it comes; what is no string is held to its end, and is a string after all when it is not JSON.
+//! A string's text is passed on as it comes, control tokens of the dialect as they are spelt; what is no string is held to its end, and is
+//! a string after all when it is not JSON. An argument whose closing tag is missing ends where a line begins with the next tag.
 //! Only the closing tag of the function closes the JSON: a call that was cut must not look like a whole one.
 
 use std::sync::Arc;
 
 use super::block::{Block, Flow, MAX_NAME, Tools};
 use super::json::{JsonValue, Step};
-use super::marks::{Found, Mark, is_code};
+use super::marks::{Found, Mark, has_code, is_code};
 use super::out::Out;
 
 /// The tags of a syntax.
@@ -24,10 +25,12 @@ pub(super) struct Tags {
     pub(super) calls_end: &'static [Mark],
     /// The markers that mean something between arguments.
     pub(super) in_body: &'static [Mark],
-    /// The markers that mean something in an argument. All but its own end count only at the beginning of a line.
+    /// The markers that mean something in an argument at the beginning of a line.
     pub(super) in_value: &'static [Mark],
-    /// Names end with a quotation mark, after which `string="false"` says that the argument is JSON. Otherwise the tool's
-    /// schema says so, names end with the tag, and a line break on each side of a value belongs to the tags.
+    /// Those that mean something elsewhere in it. All but its own end count there only with a control token in them.
+    pub(super) in_line: &'static [Mark],
+    /// Tags have attributes: `name="…"`, and for an argument `string="false"` where it is JSON. Otherwise the tool's schema
+    /// says so, the tag holds the name alone, and a line break on each side of a value belongs to the tags.
     pub(super) quoted: bool,
 }
 
@@ -74,7 +77,7 @@ struct Value {
     empty: bool,
     /// The next byte begins a line.
     line_start: bool,
-    /// A line break that belongs to it unless its end follows.
+    /// A line break that belongs to it unless a tag follows; where tags have attributes, unless another than its end does.
     line_break: bool,
 }
 
@@ -107,17 +110,14 @@ impl Tagged {
         match &mut self.state {
             State::Outside if byte.is_ascii_whitespace() || is_code(byte) => Flow::Goes,
             State::Outside => stray(out),
-            State::Function(name) => {
-                if byte == b'>' {
-                    let name = std::mem::take(name);
-                    return self.begin(&name, out);
+            State::Function(header) => match read_tag(header, byte, self.tags.quoted) {
+                Some(true) => {
+                    let header = std::mem::take(header);
+                    self.begin(&header, out)
                 }
-                name.push(byte);
-                if name.len() > MAX_NAME || matches!(byte, b'\n' | b'<') || is_code(byte) {
-                    return stray(out);
-                }
-                Flow::Goes
-            }
+                Some(false) => Flow::Goes,
+                None => stray(out),
+            },
             State::Body if byte == b'{' && self.written == 0 && !self.whole => {
                 let mut value = JsonValue::default();
                 value.push(byte);
@@ -127,17 +127,14 @@ impl Tagged {
             }
             State::Body if byte.is_ascii_whitespace() || is_code(byte) => Flow::Goes,
             State::Body => stray(out),
-            State::Parameter(name) => {
-                if byte == b'>' {
-                    let name = std::mem::take(name);
-                    return self.begin_value(&name, out);
+            State::Parameter(header) => match read_tag(header, byte, self.tags.quoted) {
+                Some(true) => {
+                    let header = std::mem::take(header);
+                    self.begin_value(&header, out)
                 }
-                name.push(byte);
-                if name.len() > MAX_NAME {
-                    return stray(out);
-                }
-                Flow::Goes
-            }
+                Some(false) => Flow::Goes,
+                None => stray(out),
+            },
             State::Value(value) => {
                 value.push(byte, self.tags.quoted, out);
                 Flow::Goes
@@ -155,8 +152,10 @@ impl Tagged {
     }
 
     fn begin(&mut self, header: &[u8], out: &mut Out) -> Flow {
-        let (name, _) = self.header(header);
-        if name.is_empty() || (self.known_only && !self.tools.knows(&name)) {
+        let Some(Tag { name, .. }) = Tag::of(header, self.tags.quoted) else {
+            return stray(out);
+        };
+        if self.known_only && !self.tools.knows(&name) {
             return stray(out);
         }
         out.call(&name);
@@ -168,7 +167,10 @@ impl Tagged {
     }
 
     fn begin_value(&mut self, header: &[u8], out: &mut Out) -> Flow {
-        let (name, is_json) = self.header(header);
+        let Some(Tag { name, is_json }) = Tag::of(header, self.tags.quoted) else {
+            return stray(out);
+        };
+        out.take_head();
         let separator = if self.written == 0 { "{" } else { ", " };
         let key = serde_json::Value::from(&name[..]);
         out.arguments(format!("{separator}{key}: ").as_bytes());
@@ -189,34 +191,23 @@ impl Tagged {
         Flow::Goes
     }
 
-    /// The name in a tag, and whether the tag says that its value is no string.
-    fn header(&self, header: &[u8]) -> (String, bool) {
-        let header = String::from_utf8_lossy(header);
-        if self.tags.quoted {
-            let (name, rest) = header.split_once('"').unwrap_or((&header, ""));
-            (name.to_owned(), rest.contains("string=\"false\""))
-        } else {
-            let name = header.trim().trim_matches(['"', '\'']);
-            (name.to_owned(), false)
-        }
-    }
-
     fn mark(&mut self, mark: Mark, raw: &[u8], out: &mut Out) -> Flow {
         if let State::Value(value) = &mut self.state {
-            let at_line_start = value.line_start || is_code(raw[0]);
-            if mark != self.tags.parameter_end && !at_line_start {
+            let own = mark == self.tags.parameter_end;
+            if !own && !value.line_start && !has_code(raw) {
                 for &byte in raw {
                     value.push(byte, self.tags.quoted, out);
                 }
                 return Flow::Goes;
             }
-            value.end(out);
+            value.end(own && self.tags.quoted, out);
             self.state = State::Body;
-            if mark == self.tags.parameter_end {
+            if own {
                 return Flow::Goes;
             }
         }
         if mark == self.tags.parameter && matches!(self.state, State::Body) && !self.whole {
+            out.begin_head(Found::Mark(mark), raw);
             self.state = State::Parameter(Vec::new());
             return Flow::Goes;
         }
@@ -256,6 +247,81 @@ impl Tagged {
     }
 }
 
+/// Takes a byte of a tag that names something: whether it is the last; `None` where it cannot belong to one.
+fn read_tag(header: &mut Vec<u8>, byte: u8, quoted: bool) -> Option<bool> {
+    let in_quotes = quoted && header.iter().filter(|&&byte| byte == b'"').count() % 2 == 1;
+    if byte == b'>' && !in_quotes {
+        return Some(true);
+    }
+    header.push(byte);
+    let is_stray = !in_quotes && (byte == b'<' || byte == b'\n' && !quoted);
+    (header.len() <= MAX_NAME && !is_code(byte) && !is_stray).then_some(false)
+}
+
+/// What a tag says of a function or an argument.
+struct Tag {
+    name: String,
+    /// The argument is JSON.
+    is_json: bool,
+}
+
+impl Tag {
+    /// The tag of this inside; `None` where it names nothing, or says something else too.
+    fn of(header: &[u8], quoted: bool) -> Option<Self> {
+        let header = std::str::from_utf8(header).ok()?;
+        let (name, is_json) = if quoted {
+            attributes(header)?
+        } else {
+            (header.trim().trim_matches(['"', '\'']), false)
+        };
+        let name = name.to_owned();
+        (!name.is_empty()).then_some(Self { name, is_json })
+    }
+}
+
+/// What a tag that was cut has said of the name that it gives: there is no call, so that is text.
+fn cut_name(header: &[u8]) -> &[u8] {
+    let said = header.trim_ascii_start();
+    let value = said.strip_prefix(b"name").map(<[u8]>::trim_ascii_start);
+    let value = value
+        .and_then(|rest| rest.strip_prefix(b"="))
+        .map(<[u8]>::trim_ascii_start);
+    match value.and_then(|rest| rest.strip_prefix(b"\"")) {
+        Some(name) => name,
+        None if value == Some(b"")
+            || b"name".starts_with(said)
+            || said.trim_ascii_end() == b"name" =>
+        {
+            b""
+        }
+        None => header,
+    }
+}
+
+/// The value of `name`, and whether there is `string="false"`.
+fn attributes(tag: &str) -> Option<(&str, bool)> {
+    let (mut name, mut is_string) = (None, None);
+    let mut rest = tag.trim();
+    while !rest.is_empty() {
+        let (key, value) = rest.split_once('=')?;
+        let (value, after) = value.trim_start().strip_prefix('"')?.split_once('"')?;
+        let place = match key.trim_end() {
+            "name" => &mut name,
+            "string" => &mut is_string,
+            _ => return None,
+        };
+        if place.replace(value).is_some() {
+            return None;
+        }
+        rest = after.trim_start();
+    }
+    match is_string {
+        None | Some("true") => Some((name?, false)),
+        Some("false") => Some((name?, true)),
+        Some(_) => None,
+    }
+}
+
 /// Something that does not belong here: the call under way, or the head of one, ends before it.
 fn stray(out: &Out) -> Flow {
     if out.is_in_head() {
@@ -273,9 +339,9 @@ impl Value {
             self.write(b'\n', out);
         }
         match byte {
-            // One line break after the tag belongs to it, and so does one before the next.
+            // One line break after a tag without attributes belongs to it.
             b'\n' if !quoted && first => {}
-            b'\n' if !quoted => self.line_break = true,
+            b'\n' => self.line_break = true,
             byte => self.write(byte, out),
         }
     }
@@ -287,7 +353,11 @@ impl Value {
         }
     }
 
-    fn end(&mut self, out: &mut Out) {
+    /// Ends it, with or without the line break before the tag.
+    fn end(&mut self, with_break: bool, out: &mut Out) {
+        if with_break && self.line_break {
+            self.write(b'\n', out);
+        }
         let Some(held) = self.held.take() else {
             out.arguments(b"\"");
             return;
@@ -300,6 +370,11 @@ impl Value {
             held.iter().for_each(|&byte| escape(byte, out));
             out.arguments(b"\"");
         }
+    }
+
+    /// The answer was cut in it: what there is, as it was written.
+    fn cut(&mut self, out: &mut Out) {
+        out.arguments(&self.held.take().unwrap_or_default());
     }
 }
 
@@ -319,7 +394,8 @@ pub(super) fn escape(byte: u8, out: &mut Out) {
 impl Block for Tagged {
     fn wanted(&self) -> &'static [Mark] {
         match self.state {
-            State::Value(_) => self.tags.in_value,
+            State::Value(ref value) if value.line_start => self.tags.in_value,
+            State::Value(_) => self.tags.in_line,
             State::Function(_) | State::Parameter(_) => &[],
             State::Object(ref value) if value.is_in_string() => &[],
             State::Object(_) | State::Outside | State::Body => self.tags.in_body,
@@ -334,7 +410,24 @@ impl Block for Tagged {
         }
     }
 
+    fn spells_tokens(&self) -> bool {
+        match &self.state {
+            State::Value(_) => true,
+            State::Object(value) => value.is_in_string(),
+            _ => false,
+        }
+    }
+
     fn end(&mut self, out: &mut Out) -> Flow {
+        match &mut self.state {
+            State::Value(value) => value.cut(out),
+            State::Function(header) | State::Parameter(header) if self.tags.quoted => {
+                out.take_head();
+                let named = cut_name(header);
+                named.iter().for_each(|&byte| out.text(byte));
+            }
+            _ => {}
+        }
         if out.is_in_head() {
             Flow::Rejects { is_text: false }
         } else {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod choice;
+mod dsml;
 mod random;
 
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use super::{Turn, replay};
 use crate::test_vocab::{self, CONTROL, USER_DEFINED};
 use crate::tokenizer::TokenKind;
 use crate::{
-    ChatRequest, ChatTemplate, Dialect, Message, Opening, OutputStream, Part, Prompt, Role,
-    Tokenizer, ToolCall,
+    ChatRequest, ChatTemplate, Choices, Dialect, Message, Opening, OutputStream, Part, Prompt,
+    Prose, Role, Tokenizer, ToolCall,
 };
 
 /// A model: its template, its vocabulary.
@@ -292,6 +292,62 @@ fn thinking_that_the_prompt_opens_is_part_of_the_answer() {
         exact.starts_with(&format!("{first}{sampled}<|im_end|>")),
         "{exact}"
     );
+}
+
+#[test]
+fn deepseek_v4s_answers_are_repeated_as_they_were_sampled() {
+    let tokens = [
+        ("<｜begin▁of▁sentence｜>", CONTROL),
+        ("<｜end▁of▁sentence｜>", CONTROL),
+        ("<｜User｜>", CONTROL),
+        ("<｜Assistant｜>", CONTROL),
+        ("<think>", USER_DEFINED),
+        ("</think>", USER_DEFINED),
+        ("｜DSML｜", USER_DEFINED),
+    ];
+    let tokenizer = test_vocab::bpe("joyai-llm", &tokens, &[]);
+    let template = ChatTemplate::deepseek4(&tokenizer, Prose::default(), Choices::default());
+    let template = template.expect("the vocabulary has all tokens");
+    let model = Model {
+        dialect: Arc::new(Dialect::of_model(Some(&template), &tokenizer)),
+        template,
+        tokenizer,
+    };
+    // Not as the encoding would write them: spaces, an object for the arguments, no outer tags, a number's form.
+    let answers = [
+        "Hm.\n</think>\nI look. <｜DSML｜tool_calls><｜DSML｜invoke  name=\"read\">{\"path\":\"a\"}</｜DSML｜invoke></｜DSML｜tool_calls>\n",
+        "</think><｜DSML｜invoke name=\"read\">\n<｜DSML｜parameter name=\"path\" string=\"true\">a > b</｜DSML｜parameter>\n\n</｜DSML｜invoke>",
+        "So.</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"read\">\n<｜DSML｜parameter name=\"n\" string=\"false\"> 7 </｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    ];
+    let mut messages = vec![user("a </think> ｜DSML｜")];
+    let mut turns = Vec::new();
+    for sampled in answers {
+        let (turn, message) = model.answer(&messages, sampled);
+        let before = model.next(&messages, &turns).1;
+        turns.push(turn);
+        messages.extend([message, result("<think> b")]);
+        let (written, exact) = model.next(&messages, &turns);
+        assert!(!written.contains(sampled));
+        let after = format!(
+            "{before}{sampled}<｜end▁of▁sentence｜><｜User｜><tool_result><think> b</tool_result>"
+        );
+        assert!(exact.starts_with(&after), "{exact}");
+    }
+    // With the user's next message and no tools the reasoning is dropped, and the calls stay as they are.
+    let mut request = model.request(messages);
+    request.messages.push(user("and now?"));
+    request.tools.clear();
+    let prompt = model
+        .template
+        .render(&request)
+        .expect("the template renders");
+    let opening = model.dialect.opening(&model.request(vec![]).tools, &prompt);
+    let exact = replay(&prompt, &turns, &opening, &model.tokenizer).text();
+    assert!(
+        exact.contains("<｜Assistant｜></think>I look. <｜DSML｜tool_calls><｜DSML｜invoke  name"),
+        "{exact}"
+    );
+    assert!(!exact.contains("Hm.") && !exact.contains("So."), "{exact}");
 }
 
 #[test]

@@ -10,13 +10,24 @@ use crate::{ChatRequest, Message, Role};
 pub(super) struct Form {
     /// Whether the template knows the developer role; else those messages are system messages.
     pub(super) developer: bool,
-    /// Whether arguments that are JSON are given parsed. Most templates want that, some want text.
-    pub(super) parsed_arguments: bool,
+    pub(super) arguments: Arguments,
     /// Whether the template looks for reasoning under `thinking` (gpt-oss's does, and takes no text beside it in a message
     /// that calls tools).
     pub(super) thinking: bool,
     /// Whether the template refuses ids of calls that are not nine letters and digits long (Mistral's of 2024 do).
     pub(super) nine_digits: bool,
+}
+
+/// How to write the arguments of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arguments {
+    /// Those that are JSON are given parsed, as most templates want them.
+    Parsed,
+    /// As text.
+    Text,
+    /// As an object, for templates that go through its members. The arguments of a call that was cut are no JSON: they are the
+    /// only member.
+    Object,
 }
 
 /// The messages in the form of the Hugging Face libraries.
@@ -69,8 +80,11 @@ fn message_json(message: &Message, form: Form) -> Value {
     }
     if !message.tool_calls.is_empty() {
         let calls = message.tool_calls.iter().map(|call| {
-            let arguments = match serde_json::from_str(&call.arguments) {
-                Ok(parsed) if form.parsed_arguments => user_value(&parsed),
+            let parsed = serde_json::from_str(&call.arguments);
+            let arguments = match (parsed, form.arguments) {
+                (Ok(parsed @ Value::Object(_)), Arguments::Parsed | Arguments::Object)
+                | (Ok(parsed), Arguments::Parsed) => user_value(&parsed),
+                (_, Arguments::Object) => json!({"arguments": user_text(&call.arguments)}),
                 _ => user_text(&call.arguments),
             };
             let mut object = Map::new();

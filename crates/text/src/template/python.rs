@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 /// How `json.dumps` writes; the defaults are those of transformers' `tojson`.
@@ -43,6 +43,20 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     let mut out = String::new();
     style.write(&mut out, value, 0)?;
     Ok(Value::from_safe_string(out))
+}
+
+/// JSON as `json.dumps` writes it with `ensure_ascii=False`.
+pub(super) fn dumps(value: &serde_json::Value) -> String {
+    let style = Style {
+        ensure_ascii: false,
+        indent: None,
+        separators: (", ".to_owned(), ": ".to_owned()),
+        sort_keys: false,
+    };
+    let mut out = String::new();
+    let written = style.write(&mut out, &Value::from(Serde(value)), 0);
+    written.expect("JSON has no other kinds of values");
+    out
 }
 
 /// The filter `string` and the printing of expressions: Python's `str()`.

@@ -473,6 +473,26 @@ fn arguments_are_text_where_a_template_wants_text() {
     request.messages[1].tool_calls[0].arguments = "{broken".into();
     let either = "{{ messages[1].tool_calls[0].function.arguments }}";
     assert_eq!(render(either, &request).0, "{broken");
+    // A template that goes through the members gets the text as the only one.
+    let members = "{% for key, value in messages[1].tool_calls[0].function.arguments.items() %}{{ key }}={{ value }}{% endfor %}";
+    assert_eq!(render(members, &request).0, "arguments={broken");
+}
+
+#[test]
+fn the_highest_effort_is_what_a_template_knows() {
+    let mut request = user("x");
+    for (asked, known, given) in [
+        ("max", "'max'", "max"),
+        ("max", "\"max\"", "max"),
+        ("max", "'low'", "high"),
+        ("high", "'max'", "high"),
+        ("low", "'low'", "low"),
+    ] {
+        let args = &mut request.template_args;
+        args.insert("reasoning_effort".into(), asked.into());
+        let source = format!("{{% set levels = [{known}] %}}{{{{ reasoning_effort }}}}");
+        assert_eq!(render(&source, &request).0, given, "{asked} {known}");
+    }
 }
 
 #[test]

@@ -75,6 +75,10 @@ const END_TEXTS: &[&str] = &[
     "<|file_sep|>",
 ];
 
+/// Structure of DeepSeek's conversations that its files list as user-defined: found in all text, it would be structure in users'
+/// words too. Where a vocabulary has the last of them, all are control tokens.
+const DSML_TEXTS: &[&str] = &["<think>", "</think>", "｜DSML｜"];
+
 /// Keys of ids that end an answer.
 const END_KEYS: &[&str] = &[
     "tokenizer.ggml.eos_token_id",
@@ -129,6 +133,7 @@ impl Vocab {
             ends,
         };
         vocab.find_ends();
+        vocab.find_dsml();
         Ok(vocab)
     }
 
@@ -163,6 +168,25 @@ impl Vocab {
             }
         }
         ids
+    }
+
+    /// Makes the tokens of [`DSML_TEXTS`] control tokens.
+    fn find_dsml(&mut self) {
+        let special = [TokenKind::UserDefined, TokenKind::Control];
+        let found: Vec<(u32, usize)> = self
+            .of_kinds(&special)
+            .filter_map(|(id, text)| {
+                Some((id, DSML_TEXTS.iter().position(|known| *known == text)?))
+            })
+            .collect();
+        if found
+            .iter()
+            .any(|&(_, known)| known + 1 == DSML_TEXTS.len())
+        {
+            for (id, _) in found {
+                self.kinds[id as usize] = TokenKind::Control;
+            }
+        }
     }
 
     /// Adds the tokens that end an answer by their text, and makes them control tokens.

@@ -523,7 +523,7 @@ async fn choices_and_switches() {
         (
             json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}),
             true,
-            json!("high"),
+            json!("max"),
         ),
     ] {
         let mut body = body;

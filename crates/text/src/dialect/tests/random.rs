@@ -7,23 +7,23 @@ use super::{Rig, Said, show, tools};
 use crate::{Dialect, Part};
 
 /// Numbers that look random (xorshift).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as usize % n
     }
 
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 }
 
 /// Cuts the texts of an answer at random.
-fn cut(said: &[Said], random: &mut Random) -> Vec<Said> {
+pub(super) fn cut(said: &[Said], random: &mut Random) -> Vec<Said> {
     let mut pieces = Vec::new();
     for piece in said {
         let Said::Bytes(bytes) = piece else {
