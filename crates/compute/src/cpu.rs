@@ -24,7 +24,7 @@ pub use peak::Peak;
 use crate::ComputeError;
 use andante_gguf::Tensor;
 use attention::AttentionScratch;
-use deepseek4::GroupedScratch;
+use deepseek4::{GroupedScratch, IndexScratch, WindowScratch};
 use experts::ExpertsScratch;
 use matmul::Matrix;
 use memory::Arena;
@@ -75,6 +75,8 @@ pub struct CpuBackend {
     attention: AttentionScratch,
     experts: ExpertsScratch,
     grouped: GroupedScratch,
+    index: IndexScratch,
+    window: WindowScratch,
     angles: Angles,
 }
 
@@ -98,6 +100,8 @@ impl CpuBackend {
             attention: AttentionScratch::default(),
             experts: ExpertsScratch::default(),
             grouped: GroupedScratch::default(),
+            index: IndexScratch::default(),
+            window: WindowScratch::default(),
             angles: Angles::default(),
         })
     }

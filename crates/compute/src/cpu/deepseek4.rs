@@ -11,7 +11,9 @@ mod route;
 
 pub use records::{CpuChoices, CpuRecords};
 
+pub(super) use attend::WindowScratch;
 pub(super) use grouped::GroupedScratch;
+pub(super) use index::IndexScratch;
 
 use super::experts::Preference;
 use super::ops::grain;
@@ -218,7 +220,7 @@ impl Deepseek4 for CpuBackend {
             blocks,
             batch,
         };
-        indexer.run(&self.pool, chosen.rows_mut(n));
+        indexer.run(&self.pool, &mut self.index, chosen.rows_mut(n));
     }
 
     fn window_attention(
@@ -249,7 +251,7 @@ impl Deepseek4 for CpuBackend {
             compressed,
             batch,
         };
-        attention.run(&self.pool, out.rows_mut(n), states);
+        attention.run(&self.pool, &mut self.window, out.rows_mut(n), states);
         attention.keep(states);
     }
 

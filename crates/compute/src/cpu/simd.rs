@@ -5,6 +5,7 @@ pub(crate) mod attention;
 pub(crate) mod elementwise;
 pub(crate) mod lanes;
 pub(crate) mod matmul;
+pub(crate) mod shared_rows;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 

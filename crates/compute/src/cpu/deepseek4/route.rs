@@ -1,6 +1,5 @@
 //! Which experts a row takes, and with which shares.
 
-use super::index::largest;
 use crate::cpu::matmul::Matrix;
 use crate::cpu::ops::grain;
 use crate::cpu::pool::Pool;
@@ -70,6 +69,20 @@ impl Router<'_> {
 
     fn logits(&self, row: usize) -> &[f32] {
         &self.logits[row * self.experts..][..self.experts]
+    }
+}
+
+/// Fills `chosen` with the numbers of the largest values, descending; of equal ones the first comes first.
+fn largest(chosen: &mut [u32], values: impl Iterator<Item = f32>) {
+    let mut all: Vec<(u32, f32)> = (0..).zip(values).collect();
+    let descending = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    let taken = chosen.len();
+    if taken < all.len() {
+        all.select_nth_unstable_by(taken, descending);
+    }
+    all[..taken].sort_unstable_by(descending);
+    for (chosen, (index, _)) in chosen.iter_mut().zip(all) {
+        *chosen = index;
     }
 }
 
