@@ -2,8 +2,8 @@
 """Logits of DeepSeek V4 models whose weights are formulas, by a reference in double precision.
 
 The formulas are those of crates/model/src/deepseek4/tests/portable.rs, which builds the same files, byte for byte. Two models
-are made: `quantised`, its matrices in the formats of ds4's 2-bit files, each block out of the formula's bits, and `mtp`, in F32 with a
-block that predicts one token further (tensors `mtp.0.*`).
+are made for whole logits: `quantised`, its matrices in the formats of ds4's 2-bit files, each block out of the formula's bits, and `mtp`, in F32 with a
+block that predicts one token further (tensors `mtp.0.*`). Of the plain model, `rounded` has logits with rows kept in few bits.
 
 The reference is written for reading, not for speed: one pass over the whole prompt, no cache. Its source is
 `models/deepseek_v4` of Hugging Face transformers; the last block is as in `src/models/deepseek4.cpp` of llama.cpp.
@@ -192,8 +192,41 @@ def sigmoid(x):
     return 1.0 / (1.0 + np.exp(-x))
 
 
+def power_of_two(x):
+    return 2.0 ** np.ceil(np.log2(x))
+
+
+def nearest(x, fraction, least):
+    """With so many bits behind the leading one, which counts as `2^least` at least; ties go to the even code."""
+    exponent = np.maximum(np.floor(np.log2(np.maximum(np.abs(x), 2.0**-100))), least)
+    step = 2.0 ** (exponent - fraction)
+    return np.round(x / step) * step
+
+
+def few_bits(x, width, least, most, fraction, exponent):
+    parts = x.reshape(*x.shape[:-1], -1, width)
+    scale = power_of_two(np.maximum(np.abs(parts).max(-1, keepdims=True), least) / most)
+    return (nearest(np.clip(parts / scale, -most, most), fraction, exponent) * scale).reshape(x.shape)
+
+
+def e4m3(x, plain):
+    """A key in 584 bytes of 512 values: e4m3, and bfloat16 for the values that turn."""
+    turning = np.ascontiguousarray(x[..., plain:], np.float32).view(np.uint32).astype(np.uint64)
+    turning = (turning + np.uint64(0x7FFF) + (turning >> np.uint64(16) & np.uint64(1))) & np.uint64(0xFFFF0000)
+    turning = turning.astype(np.uint32).view(np.float32).astype(np.float64)
+    return np.concatenate([few_bits(x[..., :plain], 64, 1e-4, 448.0, 3, -6), turning], -1)
+
+
+def hadamard_e2m1(x):
+    matrix = np.ones((1, 1))
+    while len(matrix) < x.shape[-1]:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return few_bits(x @ matrix / math.sqrt(len(matrix)), 32, 6.0 * 2.0**-126, 6.0, 1, 0)
+
+
 class Reference:
-    def __init__(self, path):
+    def __init__(self, path, rounded=False):
+        self.rounded = rounded
         reader = gguf.GGUFReader(path)
         self.weights = {}
         for tensor in reader.tensors:
@@ -271,6 +304,8 @@ class Reference:
         q = (low @ self[prefix + "indexer.attn_q_b.weight"].T).reshape(len(x), heads, width)
         q = self.rotate(q, positions, True)
         rows = self.compressed(x, prefix + "indexer_compressor", width, 4)
+        if self.rounded:
+            q, rows = hadamard_e2m1(q), hadamard_e2m1(rows)
         weights = x @ self[prefix + "indexer.proj.weight"].T / math.sqrt(heads * width)
         scores = (np.maximum(np.einsum("thd,rd->thr", q, rows), 0.0) * weights[..., None]).sum(1)
         scores = np.where(visible, scores, -math.inf)
@@ -301,6 +336,8 @@ class Reference:
             if ratio == 4:
                 visible = self.chosen(x, low, prefix, visible, positions)
             keys, seen = np.concatenate([keys, rows]), np.concatenate([seen, visible], 1)
+        if self.rounded:
+            keys = e4m3(keys, width - self.rotary)
         scores = np.einsum("thd,kd->thk", q, keys) / math.sqrt(width)
         scores = np.where(seen[:, None], scores, -math.inf)
         sinks = np.broadcast_to(named("attn_sinks")[None, :, None], (n, heads, 1))
@@ -364,18 +401,18 @@ class Reference:
 
 
 # Positions whose logits are kept: around multiples of 4, the window and the longest compressed row.
-POSITIONS = [0, 1, 2, 3, 4, 7, 8, 30, 31, 32, 33, 63, 64, 67, 68, 126, 127, 128, 129, 130, 157, 158]
+POSITIONS = [0, 1, 2, 3, 4, 7, 8, 30, 31, 32, 33, 63, 64, 67, 68, 126, 127, 128, 129, 130]
 
 
-def fixture(folder, name, count, part, **variant):
+def fixture(folder, name, count, positions, part=0, rounded=False, **variant):
     ids = (words("ids", count) % np.uint64(VOCAB)).astype(np.int32)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.gguf"
         write(path, **variant)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        reference = Reference(path)
+        reference = Reference(path, rounded)
         logits = reference.forward(ids)[part]
-    logits[POSITIONS].astype(np.float32).tofile(folder / f"logits_{name}.f32")
+    logits[positions].astype(np.float32).tofile(folder / f"logits_{name}.f32")
     print(name, "sha256", digest, "closest choices", reference.closest, "deviation", logits.std())
 
 
@@ -387,8 +424,9 @@ def main(arguments):
         return
     root = Path(__file__).resolve().parent.parent
     folder = Path(arguments[0]) if arguments else root / "crates/model/src/deepseek4/tests"
-    fixture(folder, "quantised", 160, 0, quantised=True)
-    fixture(folder, "mtp", 160, 1, mtp=True)
+    fixture(folder, "quantised", 160, POSITIONS + [157, 158], quantised=True)
+    fixture(folder, "mtp", 160, POSITIONS + [157, 158], part=1, mtp=True)
+    fixture(folder, "rounded", 300, POSITIONS + [255, 256, 257, 298, 299], rounded=True)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,12 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     values.iter().map(|v| f32::from_le_bytes(*v)).collect()
 }
 
+/// The most likely token of a row of logits.
+fn best(row: &[f32]) -> Option<usize> {
+    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    row.iter().position(|&x| x == largest)
+}
+
 fn assert_bits(what: &str, found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();

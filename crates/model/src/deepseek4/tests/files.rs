@@ -69,15 +69,21 @@ fn experts_in_the_file_give_the_same_bits() {
         table: &blocks,
         state: 0,
     };
-    for format in [Format::Q8_0, Format::Q4_K, Format::F16] {
-        let bytes = portable::File::new().bytes(format);
+    let file = portable::File::new();
+    // The last one's experts are IQ2_XXS and Q2_K.
+    for (what, bytes) in [
+        ("Q8_0", file.bytes(Format::Q8_0)),
+        ("Q4_K", file.bytes(Format::Q4_K)),
+        ("F16", file.bytes(Format::F16)),
+        ("as ds4's", portable::File::quantised().bytes(Format::F32)),
+    ] {
         let run = |weights| {
             let model = try_load(bytes.clone(), quantised(weights)).unwrap();
             sequence.run(&mut reserved(model), 0, &[90, 1, 49])
         };
         let expected = run(WeightForm::LaidOut);
         let found = run(WeightForm::ExpertsInFile);
-        assert_bits(format.name(), &found, &expected);
+        assert_bits(what, &found, &expected);
     }
 }
 

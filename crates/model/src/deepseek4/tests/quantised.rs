@@ -16,6 +16,7 @@ fn file() -> Vec<u8> {
     portable::File::quantised().bytes(Format::F32)
 }
 
+/// Of all 160 tokens.
 fn logits(config: CpuConfig) -> Vec<f32> {
     let (tokens, table) = (portable::ids(160), table(2, 0));
     let sequence = Sequence {
@@ -24,9 +25,7 @@ fn logits(config: CpuConfig) -> Vec<f32> {
         state: 0,
     };
     let model = &mut reserved(try_load(file(), config).unwrap());
-    let (all, vocab) = (sequence.run(model, 0, &[160]), portable::VOCAB as usize);
-    let rows = POSITIONS.iter().flat_map(|at| &all[at * vocab..][..vocab]);
-    rows.copied().collect()
+    sequence.run(model, 0, &[160])
 }
 
 #[test]
@@ -39,13 +38,31 @@ fn its_file_is_the_references() {
     );
 }
 
+/// By dequantised weights the logits are the reference's. By kernels of integers they are about as near as llama.cpp's are, whose
+/// mean error on this file is 0.091 with keys in F32 and 0.117 in F16, and whose most likely token is another at 18 of 160
+/// positions in both (commit 0c1e570; logits have a deviation of 2). Which of the close choices fall otherwise is chance, and
+/// makes most of the error: ours are 0.125 and 0.095, 17 and 21.
 #[test]
-fn dequantised_weights_give_the_references_logits() {
-    let expected = floats(LOGITS);
-    assert_close(
-        "dequantised",
-        &logits(exact(2)),
-        &expected,
-        reference::TOLERANCE,
-    );
+fn logits_are_the_references() {
+    let exact = logits(exact(2));
+    let vocab = portable::VOCAB as usize;
+    let kept = POSITIONS
+        .iter()
+        .flat_map(|at| &exact[at * vocab..][..vocab]);
+    let kept: Vec<f32> = kept.copied().collect();
+    assert_close("dequantised", &kept, &floats(LOGITS), reference::TOLERANCE);
+    for kv_type in [KvType::F32, KvType::F16] {
+        let config = CpuConfig {
+            threads: Some(2),
+            kv_type,
+            ..CpuConfig::default()
+        };
+        let found = logits(config);
+        let errors = found.iter().zip(&exact).map(|(a, b)| (a - b).abs());
+        let mean = errors.sum::<f32>() / found.len() as f32;
+        assert!(mean > 0.0 && mean < 0.15, "{kv_type:?}: mean error {mean}");
+        let rows = found.chunks(vocab).zip(exact.chunks(vocab));
+        let others = rows.filter(|(a, b)| best(a) != best(b)).count();
+        assert!(others <= 24, "{kv_type:?}: {others} other tokens");
+    }
 }

@@ -163,18 +163,15 @@ fn keys_of_half_precision_stay_near() {
     );
     assert!(median > 1e-6 && median < 5e-3, "median {median}");
     assert!(mean < 0.04, "mean {mean}");
-    let best = |row: &[f32]| {
-        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        row.iter().position(|&x| x == largest)
-    };
     let vocab = portable::VOCAB as usize;
     let rows = found.chunks_exact(vocab).zip(expected.chunks_exact(vocab));
     let same = rows.filter(|(a, b)| best(a) == best(b)).count();
     assert!(same >= 291, "{same} of 300 rows have the same best token");
 }
 
-/// Rows rounded as in training. One value that falls to the other side changes choices, so that even the reference in single precision
-/// is 1.4 off from that in double precision: nearness is a matter of means.
+/// Rows in few bits. One value that falls to the other side changes choices, so that even the reference in single precision
+/// is 1.4 off from that in double precision, 0.052 in the mean, and has another most likely token at 23 of 300 positions:
+/// nearness is a matter of means. Ours is 0.049 off, at 21.
 #[test]
 fn rounded_rows_are_near_the_rounded_reference() {
     let (tokens, table) = (portable::ids(300), table(10, 0));
@@ -204,4 +201,7 @@ fn rounded_rows_are_near_the_rounded_reference() {
         own < 0.3 * other,
         "{own} from the rounded reference, which is {other} from the plain one"
     );
+    let rows = found.chunks(vocab).zip(rounded.chunks(vocab));
+    let same = rows.filter(|(a, b)| best(a) == best(b)).count();
+    assert!(same >= 21, "{same} of 25 rows have the same best token");
 }
