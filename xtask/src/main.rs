@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod andante;
+mod bench_depth;
 mod bench_peers;
 mod bench_stalls;
 mod callgrind;
@@ -49,6 +50,8 @@ const USAGE: &str = "usage: cargo xtask <command>
           installs llama.cpp and ik_llama.cpp, measures both and andante by turns on the same files, writes the
           ratios into docs/performance.md; --quick measures little and writes nothing; --busy measures what
           generation loses to another process on one of the cores; --python takes one that has the packages
+  bench-depth [--threads N] [--python PATH]
+          time of a generated token by the tokens before it, on the random DeepSeek V4, and its figure for the documentation
   bench-stalls [--rounds N] [--sessions N] [--threads N] [--long TOKENS]
           builds llama-server and andante, probes both by turns, prints the ratios that are to hold
 ";
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Some("page") => page::run(&root(), &args[1..]),
         Some("shared-store") => shared_store::run(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
+        Some("bench-depth") => bench_depth::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
         _ => {
             eprint!("{USAGE}");

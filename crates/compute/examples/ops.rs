@@ -1,5 +1,6 @@
 //! Time of each op of the CPU backend in the shapes of SmolLM2-135M and of Gemma 3 270M, for one row and for a chunk
-//! of 512, to look for regressions with.
+//! of 512, to look for regressions with; and of those of DeepSeek V4 whose time grows with the depth, in the shape of
+//! `scripts/make_random_deepseek4.py`.
 //!
 //! ```text
 //! cargo run --release -p andante-compute --example ops -- [threads] [portable|avx2|avx512|best] [part of an op's name]
@@ -10,8 +11,9 @@
 )]
 
 use andante_compute::{
-    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, CpuBackend, CpuBuffer, CpuConfig,
-    CpuKv, CpuWeight, Isa, KvShape, Logits, RopeScaling, RopeSpec, RopeStyle, RopeTable,
+    Activation, AttentionSpec, BLOCK_TOKENS, Backend, Batch, CompressedRows, CpuBackend, CpuBuffer,
+    CpuConfig, CpuKv, CpuRecords, CpuWeight, Deepseek4, IndexSpec, Isa, Kept, KvShape, Logits,
+    Region, RopeScaling, RopeSpec, RopeStyle, RopeTable, WindowSpec,
 };
 use andante_gguf::{Format, Tensor, quant};
 use std::time::{Duration, Instant};
@@ -54,7 +56,31 @@ fn main() {
         }
         println!();
     }
+    let backend = CpuBackend::new(CpuConfig {
+        threads,
+        isa,
+        ..CpuConfig::default()
+    })
+    .expect("threads");
+    println!("DeepSeek V4, {}", backend.describe());
+    let mut bench = Bench {
+        backend,
+        shape: SMOLLM2,
+        filter,
+    };
+    for rows in [1, 512] {
+        for depth in [1024, 2048, 4096, 8192, 16384, 32768] {
+            bench.deepseek4(rows, depth);
+        }
+    }
 }
+
+/// Heads and their width, then those of the indexer.
+const DEEPSEEK4: [usize; 4] = [32, 512, 64, 128];
+/// Tokens of a block of its model.
+const BLOCK: usize = 128;
+const WINDOW: usize = 128;
+const TOP_K: usize = 512;
 
 #[derive(Clone, Copy)]
 struct Shape {
@@ -93,6 +119,21 @@ const GEMMA3: Shape = Shape {
     act: Activation::GeluTanh,
     style: RopeStyle::Neox,
 };
+
+/// In a block: rows of ratio 4, the indexer's, rows of ratio 128; in a running state: the window.
+fn regions() -> [Region; 4] {
+    let [_, head_dim, _, index_dim] = DEEPSEEK4;
+    let region = |start, rows, width| Region {
+        start,
+        rows,
+        width,
+        kept: Kept::F16,
+    };
+    let own = region(0, BLOCK / 4, head_dim);
+    let index = region(own.end(), BLOCK / 4, index_dim);
+    let single = region(index.end(), BLOCK / 128, head_dim);
+    [own, index, single, region(0, WINDOW, head_dim)]
+}
 
 struct Bench {
     backend: CpuBackend,
@@ -202,6 +243,90 @@ impl Bench {
                 b.attention(&mut out, &q, &kv, 0, &spec, None, &batch);
             },
         );
+    }
+
+    /// The ops of DeepSeek V4 that visit what was before, for `n` rows, the last at position `depth - 1`.
+    fn deepseek4(&mut self, n: usize, depth: usize) {
+        let [heads, head_dim, index_heads, index_dim] = DEEPSEEK4;
+        let rows_name = if n == 1 {
+            "1 row".to_owned()
+        } else {
+            format!("{n} rows")
+        };
+        let [own, index_rows, single, ring] = regions();
+        let table: Vec<u32> = (0..(depth / BLOCK) as u32).rev().collect();
+        let blocks = self.records(table.len(), single.end());
+        let mut states = self.records(1, ring.end());
+        let mut batch = Batch::default();
+        let (tokens, start) = (vec![0; n], (depth - n) as u32);
+        batch.push_sequence(&tokens, start, &table, BLOCK as u32, Logits::None);
+        batch.states.push(0);
+        let mut chosen = self.backend.choices(n, TOP_K).expect("memory");
+        let index_q = self.buffer(n, index_heads * index_dim);
+        let weights = self.buffer(n, index_heads);
+        let spec = IndexSpec {
+            ratio: 4,
+            heads: index_heads,
+            top_k: TOP_K,
+            scale: 1.0,
+            rows: index_rows,
+        };
+        let visible = |ratio| (start as usize + 1..=depth).map(move |end| end / ratio);
+        let scored: usize = visible(4).filter(|&rows| rows > TOP_K).sum();
+        let products = scored * index_heads * index_dim;
+        self.time(&format!("index, {rows_name} to {depth}"), products, |b| {
+            b.index(&mut chosen, &index_q, &weights, &blocks, &spec, &batch);
+        });
+        // It may not have been timed.
+        let backend = &mut self.backend;
+        backend.index(&mut chosen, &index_q, &weights, &blocks, &spec, &batch);
+        let [mut out, q] = [(); 2].map(|()| self.buffer(n, heads * head_dim));
+        let k = self.buffer(n, head_dim);
+        let sinks = self.weight(Format::F32, &[heads as u64]);
+        let window = WindowSpec {
+            heads,
+            scale: 0.04,
+            ring,
+        };
+        for (name, rows, ratio, most) in [
+            ("attention to chosen rows", own, 4, TOP_K),
+            ("attention to all rows of 128", single, 128, usize::MAX),
+        ] {
+            let compressed = CompressedRows {
+                blocks: &blocks,
+                rows,
+                ratio,
+                chosen: (ratio == 4).then_some(&chosen),
+            };
+            let keys: usize = visible(ratio).map(|rows| WINDOW + rows.min(most)).sum();
+            let products = 2 * keys * heads * head_dim;
+            self.time(&format!("{name}, {rows_name} to {depth}"), products, |b| {
+                let compressed = Some(&compressed);
+                b.window_attention(
+                    &mut out,
+                    &q,
+                    &k,
+                    &mut states,
+                    compressed,
+                    &sinks,
+                    &window,
+                    &batch,
+                );
+            });
+        }
+    }
+
+    /// Records of numbers of usual size in half precision, of `len` bytes.
+    fn records(&mut self, count: usize, len: usize) -> CpuRecords {
+        let mut records = self.backend.records(count, len).expect("memory");
+        for index in 0..count as u32 {
+            let value = |at: u32| ((index * 31 + at * 7919) % 1021) as f32 / 510.0 - 1.0;
+            let bytes: Vec<u8> = (0..len as u32 / 2)
+                .flat_map(|at| half::f16::from_f32(value(at)).to_le_bytes())
+                .collect();
+            self.backend.records_write(&mut records, index, &bytes);
+        }
+        records
     }
 
     /// A cache of `depth` tokens and a batch of the last `n` of them.
