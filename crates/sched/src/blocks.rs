@@ -24,6 +24,9 @@ pub(crate) struct Blocks {
     /// sequence alone can use it, so they are evicted before all others.
     tails: CachedList,
     index: PrefixIndex,
+    /// Keys of full blocks that were evicted, each at the place that its low bits name, so that later ones overwrite earlier
+    /// ones and memory is bounded; 0 where there is none.
+    evicted: Vec<u64>,
     /// What the store lacks; `None` without a store.
     unsaved: Option<Unsaved>,
     /// Of running state; `None` for a model that has none.
@@ -72,6 +75,7 @@ impl Blocks {
             cached: CachedList::new(blocks),
             tails: CachedList::new(blocks),
             index: PrefixIndex::new(blocks, block_tokens),
+            evicted: vec![0; (2 * blocks as usize).next_power_of_two()],
         }
     }
 
@@ -110,6 +114,16 @@ impl Blocks {
     /// Whether [`adopt`](Self::adopt) would succeed; gives the block.
     pub(crate) fn find(&self, parent: BlockId, key: u64, tokens: &[u32]) -> Option<BlockId> {
         self.index.find(parent, key, tokens)
+    }
+
+    /// Whether the block of this key was in the index, as far as that is remembered, and had to make room.
+    pub(crate) fn was_evicted(&self, key: u64) -> bool {
+        self.evicted[self.place(key)] == key
+    }
+
+    fn place(&self, key: u64) -> usize {
+        // The low bits of a 64-bit key always fit.
+        (key & (self.evicted.len() as u64 - 1)) as usize
     }
 
     /// Parent and tokens of an indexed block.
@@ -266,6 +280,11 @@ impl Blocks {
     fn evict(&mut self) -> Option<BlockId> {
         let block = self.tails.oldest().or_else(|| self.cached.oldest())?;
         self.list_of(block).remove(block);
+        if self.index.is_full(block) {
+            let key = self.index.key(block);
+            let place = self.place(key);
+            self.evicted[place] = key;
+        }
         self.index.remove(block);
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.drop_of(block);

@@ -29,7 +29,7 @@ pub use cost::{CostModel, FRACTION_BITS, Fixed, IoCost, Shape, micros, nanos};
 pub use log::{Entry, LOG_MAGIC, LogError, Planned, Replayed, replay};
 pub use map::{PrefixMap, PrefixRun};
 pub use scheduler::Scheduler;
-pub use stats::{BlockStats, StallLimit, Stats, TenantStats, Violations};
+pub use stats::{BlockStats, Missed, StallLimit, Stats, TenantStats, Times, Violations};
 pub use step::{
     AddError, Admission, CompleteError, IoKind, IoUnit, Outcome, Plan, Prefill, Priority, SeqId,
     StateCopy, StateMoves, Step, TenantId,

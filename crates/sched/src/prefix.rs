@@ -142,6 +142,11 @@ impl PrefixIndex {
         node.indexed && node.count as usize == self.block_tokens
     }
 
+    /// The key that a block was inserted under.
+    pub(crate) fn key(&self, block: BlockId) -> u64 {
+        self.nodes[block as usize].key
+    }
+
     /// Parent and tokens of an indexed block.
     pub(crate) fn content(&self, block: BlockId) -> Option<(Option<BlockId>, &[u32])> {
         let node = self.nodes.get(block as usize).filter(|node| node.indexed)?;
@@ -164,10 +169,6 @@ impl PrefixIndex {
 
 #[cfg(test)]
 impl PrefixIndex {
-    pub(crate) fn key(&self, block: BlockId) -> u64 {
-        self.nodes[block as usize].key
-    }
-
     pub(crate) fn parent(&self, block: BlockId) -> BlockId {
         self.nodes[block as usize].parent
     }

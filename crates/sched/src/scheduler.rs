@@ -285,7 +285,11 @@ impl Scheduler {
             let tokens = if row < decodes {
                 1
             } else {
-                self.step.prefill[row - decodes].tokens
+                let range = self.step.prefill[row - decodes];
+                if range.last && outcome != Outcome::Failed {
+                    self.count_missed(slot);
+                }
+                range.tokens
             };
             if self.finish_row(slot, tokens, outcome) {
                 self.ended.push(self.residents.get(slot).id);
@@ -412,6 +416,8 @@ impl Scheduler {
             saved_blocks: counts.saved_blocks,
             io_failures: counts.io_failures,
             margin_permille: self.estimate.margins(),
+            times: counts.times,
+            missed: counts.missed,
         }
     }
 
@@ -421,9 +427,10 @@ impl Scheduler {
         while let Some(slot) = self.residents.vacant() {
             let unreserved = self.config.blocks - self.reserved;
             let fits = |sequence: &Sequence| sequence.needed_blocks(block_tokens) <= unreserved;
-            let Some(sequence) = self.queue.next(&mut self.tenants, fits) else {
+            let Some(mut sequence) = self.queue.next(&mut self.tenants, fits) else {
                 return;
             };
+            sequence.miss = sequence.missing(&self.blocks, block_tokens);
             self.reserved += sequence.needed_blocks(block_tokens);
             self.places.insert(sequence.id, Some(slot));
             self.residents.insert(slot, sequence);

@@ -3,6 +3,7 @@
 use crate::blocks::{Blocks, parent};
 use crate::prefix::{BlockId, chain_key, root_key};
 use crate::stateful::Running;
+use crate::stats::Miss;
 use crate::step::{Admission, SeqId};
 use crate::tenants::Flow;
 
@@ -50,6 +51,8 @@ pub(crate) struct Sequence {
     pub(crate) salt: u64,
     /// It is there to bring blocks into memory for others: see [`Admission::warm`].
     pub(crate) warm: bool,
+    /// What was the matter with the first block that it did not find when it got its slot.
+    pub(crate) miss: Miss,
     pub(crate) running: Running,
 }
 
@@ -79,6 +82,7 @@ impl Sequence {
             cache: request.cache,
             salt: request.salt,
             warm: request.warm,
+            miss: Miss::default(),
             running: Running::default(),
         };
         sequence.tokens.extend_from_slice(request.prompt);

@@ -7,8 +7,9 @@
 use crate::blocks::{Blocks, parent};
 use crate::checkpoints::StateId;
 use crate::config::Config;
-use crate::prefix::BlockId;
+use crate::prefix::{BlockId, NONE};
 use crate::sequence::Sequence;
+use crate::stats::Miss;
 
 /// What a sequence does with its running state.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +42,25 @@ impl Sequence {
             }
         }
         reach
+    }
+
+    /// What is the matter with the first block that it does not find.
+    pub(crate) fn missing(&self, pool: &Blocks, block_tokens: u32) -> Miss {
+        let mut before = NONE;
+        let end = self.adoptable(block_tokens);
+        for k in 0..end {
+            match pool.find(before, self.keys[k], self.block(k, block_tokens)) {
+                Some(block) => before = block,
+                None if k > self.reach(pool, block_tokens) => return Miss::State,
+                None if pool.was_evicted(self.keys[k]) => return Miss::Evicted,
+                None => return Miss::New,
+            }
+        }
+        if pool.checkpoints.is_some() {
+            Miss::State
+        } else {
+            Miss::New
+        }
     }
 
     /// Takes over indexed blocks up to the last one with a checkpoint, if that is further than it has come.

@@ -51,6 +51,50 @@ pub struct Stats {
     pub io_failures: u64,
     /// Safety factors on predictions of decode, prefill and mixed steps, permille.
     pub margin_permille: [u32; 3],
+    /// Where the measured time of the steps went.
+    pub times: Times,
+    /// Prompt tokens that had to be computed, by why they were not found. Counted when a prompt is complete.
+    pub missed: Missed,
+}
+
+/// Measured time of steps, as the cost model divides it between prompts and answers; µs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Spent on prompts.
+    pub prefill_us: u64,
+    /// Spent on answers.
+    pub decode_us: u64,
+    /// Spent on loading and saving KV, within steps.
+    pub io_us: u64,
+    /// All time of steps beside running answers.
+    pub contended_us: u64,
+    /// What prompts took of it: over `contended_us`, their share.
+    pub contended_prefill_us: u64,
+}
+
+/// Prompt tokens that were not found, by why; for those of whole blocks, what was the matter with the first missing block
+/// when the request got its slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Nobody is known to have computed them.
+    pub new: u64,
+    /// They were in memory and had to make room, and the store did not give them back.
+    pub evicted: u64,
+    /// They are in memory, but no checkpoint of running state from which to go on behind them.
+    pub state: u64,
+    /// Behind the prompt's last whole block, its last token included, which is always computed.
+    pub tail: u64,
+    /// The request was not to use what others have computed.
+    pub off: u64,
+}
+
+/// What is the matter with a missing block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Miss {
+    #[default]
+    New,
+    Evicted,
+    State,
 }
 
 /// Why a contended step cannot be as short as T_stall.
@@ -121,9 +165,24 @@ pub(crate) struct Counts {
     pub(crate) loaded_tokens: u64,
     pub(crate) saved_blocks: u64,
     pub(crate) io_failures: u64,
+    pub(crate) times: Times,
+    pub(crate) missed: Missed,
 }
 
 impl Counts {
+    /// Counts the time of a completed step, of which `prefill_us` went to prompts and `io_us` came on top.
+    pub(crate) fn spend(&mut self, step: &Step, elapsed_us: u64, prefill_us: u64, io_us: u64) {
+        let prefill_us = prefill_us.min(elapsed_us);
+        let times = &mut self.times;
+        times.prefill_us += prefill_us;
+        times.decode_us += elapsed_us - prefill_us;
+        times.io_us += io_us;
+        if step.contended {
+            times.contended_us += elapsed_us + io_us;
+            times.contended_prefill_us += prefill_us;
+        }
+    }
+
     /// Counts a completed step.
     pub(crate) fn record(&mut self, step: &Step, shape: Shape, elapsed_us: u64, verdict: Verdict) {
         self.steps += 1;

@@ -5,6 +5,7 @@ use crate::cost::fixed;
 use crate::estimate::Verdict;
 use crate::residents::Slot;
 use crate::sequence::Phase;
+use crate::stats::Miss;
 use crate::step::{CompleteError, Outcome};
 use crate::tenants::CHARGE_BITS;
 
@@ -36,7 +37,9 @@ impl Scheduler {
 
     /// Feeds the estimate and the counters.
     pub(super) fn learn(&mut self, elapsed_us: u64) {
-        self.charge(elapsed_us);
+        let prefill_us = self.charge(elapsed_us);
+        self.counts
+            .spend(&self.step, elapsed_us, prefill_us, self.io_us);
         let verdict = if self.rows.is_empty() {
             Verdict::Normal
         } else {
@@ -50,8 +53,8 @@ impl Scheduler {
     }
 
     /// Charges a step to those it was spent for, as the cost model divides it: the decode rows share the intercept of a
-    /// decode step, the prompts what mixing adds to it.
-    fn charge(&mut self, elapsed_us: u64) {
+    /// decode step, the prompts what mixing adds to it. Gives the part of the prompts, in µs.
+    fn charge(&mut self, elapsed_us: u64) -> u64 {
         let model = *self.estimate.model();
         let (rows, ranges) = (self.step.decode.len(), self.step.prefill.len());
         let whole = fixed(model.step_us(self.shape).max(1));
@@ -61,6 +64,7 @@ impl Scheduler {
             (0, _) => model.prefill,
             _ => (model.mixed - model.decode).max(0),
         };
+        let mut prompts: u64 = 0;
         for (row, &slot) in self.rows.iter().enumerate() {
             let sequence = self.residents.get(slot);
             let cost = if row < rows {
@@ -76,7 +80,35 @@ impl Scheduler {
                 (i128::from(elapsed_us) << CHARGE_BITS) * i128::from(cost) / i128::from(whole);
             let part = u64::try_from(part).unwrap_or(u64::MAX);
             self.tenants.charge(sequence.flow, part);
+            if row >= rows {
+                prompts = prompts.saturating_add(part);
+            }
         }
+        prompts >> CHARGE_BITS
+    }
+
+    /// Counts what a prompt that is complete did not find.
+    pub(super) fn count_missed(&mut self, slot: Slot) {
+        let sequence = self.residents.get(slot);
+        if sequence.warm {
+            return;
+        }
+        let block_tokens = self.config.block_tokens;
+        let mut left = u64::from(sequence.prompt - sequence.cached);
+        let missed = &mut self.counts.missed;
+        if !sequence.cache {
+            missed.off += left;
+            return;
+        }
+        let whole = sequence.adoptable(block_tokens) as u32 * block_tokens;
+        let tail = left.min(u64::from(sequence.prompt - whole));
+        missed.tail += tail;
+        left -= tail;
+        *match sequence.miss {
+            Miss::New => &mut missed.new,
+            Miss::Evicted => &mut missed.evicted,
+            Miss::State => &mut missed.state,
+        } += left;
     }
 
     /// Applies an outcome of the completed step; true if the sequence ends with it.

@@ -8,6 +8,7 @@ use super::super::Scheduler;
 use super::world::{Arrival, Event, Machine, World};
 use crate::config::Config;
 use crate::cost::{CostModel, IoCost, micros};
+use crate::stats::Missed;
 use crate::step::{Admission, IoKind, Outcome, Plan, SeqId};
 
 const COST: CostModel = CostModel {
@@ -384,4 +385,69 @@ fn what_is_brought_into_memory_is_found_and_says_nothing() {
         let (_, found) = serve(&mut scheduler, 2, &prompt, 1, true);
         assert_eq!(found, 4 * came + computed, "{came} and {more}");
     }
+}
+
+#[test]
+fn what_is_not_found_is_counted_with_the_reason() {
+    let mut scheduler = Scheduler::new(config(30));
+    let prompt: Vec<u32> = (0..20).collect();
+    let missed = |scheduler: &Scheduler| scheduler.stats().missed;
+    serve(&mut scheduler, 1, &prompt, 1, true);
+    let mut expected = Missed {
+        new: 16,
+        tail: 4,
+        ..Missed::default()
+    };
+    assert_eq!(missed(&scheduler), expected);
+    serve(&mut scheduler, 2, &prompt, 1, true);
+    expected.tail += 4;
+    assert_eq!(missed(&scheduler), expected);
+    serve(&mut scheduler, 3, &prompt, 1, false);
+    expected.off += 20;
+    assert_eq!(missed(&scheduler), expected);
+    // 28 blocks: three of the five that the first prompt has left make room.
+    let other: Vec<u32> = (1000..1112).collect();
+    serve(&mut scheduler, 4, &other, 1, true);
+    expected.new += 108;
+    expected.tail += 4;
+    assert_eq!(missed(&scheduler), expected);
+    let (_, found) = serve(&mut scheduler, 5, &prompt, 1, true);
+    assert_eq!(found, 8);
+    expected.evicted += 8;
+    expected.tail += 4;
+    assert_eq!(missed(&scheduler), expected);
+}
+
+#[test]
+fn the_time_of_a_step_is_divided_between_prompts_and_answers() {
+    let mut scheduler = Scheduler::new(config(30));
+    scheduler.add(Admission::new(1, &[1], 20)).unwrap();
+    let Plan::Step(step) = scheduler.plan(0) else {
+        panic!("there is a prompt");
+    };
+    let no = step.step_no;
+    scheduler.complete(no, 11, &[Outcome::Token(1)]).unwrap();
+    let times = scheduler.stats().times;
+    assert_eq!((times.prefill_us, times.decode_us), (11, 0));
+    assert_eq!(times.contended_us, 0, "nobody waited for it");
+    scheduler.add(Admission::new(2, &[2; 9], 1)).unwrap();
+    let Plan::Step(step) = scheduler.plan(20) else {
+        panic!("there are a row and a prompt");
+    };
+    let (no, tokens) = (step.step_no, u64::from(step.prefill[0].tokens));
+    assert_eq!(step.decode, [1]);
+    let outcome = if step.prefill[0].last {
+        Outcome::Token(1)
+    } else {
+        Outcome::Prefilled
+    };
+    // As the costs are: 10 and 1 for the row, 2 for mixing and 1 for each token of the prompt.
+    let whole = 13 + tokens;
+    let outcomes = [Outcome::Token(1), outcome];
+    scheduler.complete(no, whole, &outcomes).unwrap();
+    let after = scheduler.stats().times;
+    assert_eq!(after.prefill_us - times.prefill_us, 2 + tokens);
+    assert_eq!(after.decode_us, 11);
+    assert_eq!(after.contended_us, whole);
+    assert_eq!(after.contended_prefill_us, 2 + tokens);
 }

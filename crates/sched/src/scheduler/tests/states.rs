@@ -146,3 +146,17 @@ fn a_checkpoint_goes_with_its_block() {
         run(&mut scheduler, Admission::new(id.into(), &prompt, 4), 0);
     }
 }
+
+#[test]
+fn blocks_without_a_checkpoint_behind_them_are_missed_for_that() {
+    let mut scheduler = scheduler(1000);
+    let first: Vec<u32> = (0..20).collect();
+    run(&mut scheduler, Admission::new(1, &first, 1), 0);
+    assert_eq!(scheduler.stats().missed.new, 16);
+    // Three blocks are there, and a checkpoint behind the second.
+    let second: Vec<u32> = (0..12).chain(100..104).collect();
+    let (_, found) = run(&mut scheduler, Admission::new(2, &second, 1), 0);
+    assert_eq!(found, 8);
+    let missed = scheduler.stats().missed;
+    assert_eq!((missed.new, missed.state, missed.tail), (16, 4, 4 + 4));
+}
