@@ -7,6 +7,7 @@ use andante_model::{KvLayout, ModelInfo, Pooling};
 use andante_sched::{Config, Mode, Profile, TenantId};
 
 use crate::error::EngineError;
+use crate::transcript::TranscriptConfig;
 
 /// How much the engine holds and how it shares its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub struct EngineConfig {
     pub reader_timeout_s: u32,
     /// The file that the scheduling log is written to, if it is to be recorded. The prompts are in it.
     pub record: Option<PathBuf>,
+    /// Where whole sessions are written to for bug reports, if they are.
+    pub transcript: Option<TranscriptConfig>,
     /// What handles of reasoning are sealed with ([`crate::EngineHandle::seal_reasoning`]). Without one it is drawn at the start,
     /// and handles of an earlier run are not recognised.
     pub secret: Option<[u8; 32]>,
@@ -95,6 +98,7 @@ impl Default for EngineConfig {
             first_token_timeout_s: None,
             reader_timeout_s: 300,
             record: None,
+            transcript: None,
             secret: None,
         }
     }

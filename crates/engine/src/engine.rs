@@ -30,7 +30,8 @@ use crate::sampler::Scratch;
 use crate::status::{IoRecord, StepRecord};
 use crate::store::{self, Remembered, Store, Stores};
 use crate::tenant::Names;
-use crate::timeline::{Ending as Ended, Moment, Writer};
+use crate::timeline::{self, Ending as Ended, Moment};
+use crate::transcript::{self, Transcript};
 
 /// Most bytes that one unit copies to be saved.
 const SAVE_BYTES: u64 = 32 << 20;
@@ -49,11 +50,14 @@ pub struct Engine {
     model: Box<dyn Model>,
     scheduler: Scheduler,
     recording: Option<Recording>,
+    transcript: Option<(Transcript, transcript::Writer)>,
     /// The model's end-of-generation tokens.
     ends: Vec<u32>,
     /// The thread that follows constraints, from the first of them on.
     masks: Option<Masks>,
     store: Option<Stores>,
+    /// Whose KV is being loaded.
+    loading: Option<SeqId>,
     preload: Preload,
     timeouts: Timeouts,
     names: Names,
@@ -62,7 +66,7 @@ pub struct Engine {
     /// It has been said that the stall bound cannot be kept.
     told_stall: bool,
     shared: Arc<Shared>,
-    timeline: Writer,
+    timeline: timeline::Writer,
     inbox: Inbox,
     generations: BTreeMap<SeqId, Generation>,
     ending: Option<Ending>,
@@ -140,16 +144,18 @@ impl Engine {
         let mut engine = Self {
             model,
             recording: None,
+            transcript: None,
             scheduler,
             ends,
             masks: None,
             store: None,
+            loading: None,
             preload: Preload::default(),
             timeouts: Timeouts::new(config),
             names: Names::default(),
             tenants_us: None,
             told_stall: false,
-            timeline: Writer::new(Arc::clone(&shared.timeline)),
+            timeline: timeline::Writer::new(Arc::clone(&shared.timeline)),
             shared: Arc::clone(&shared),
             inbox,
             generations: BTreeMap::new(),
@@ -167,6 +173,13 @@ impl Engine {
             };
             let file = recording::open(path).map_err(fail)?;
             engine = engine.record_to(file).map_err(fail)?;
+        }
+        if let Some(config) = &config.transcript {
+            let fail = |error| EngineError::Record {
+                path: config.path.clone(),
+                error,
+            };
+            engine.transcribe_to(Transcript::open(config).map_err(fail)?);
         }
         Ok((engine, EngineHandle::new(shared, mailbox)))
     }
@@ -250,6 +263,13 @@ impl Engine {
     pub fn record_to(mut self, output: impl Write + Send + 'static) -> io::Result<Self> {
         self.recording = Some(Recording::new(&mut self.scheduler, output)?);
         Ok(self)
+    }
+
+    /// Writes whole sessions down.
+    fn transcribe_to(&mut self, transcript: (Transcript, transcript::Writer)) {
+        let config = self.shared.status().config.clone();
+        transcript.0.begin(&self.shared.info, &config);
+        self.transcript = Some(transcript);
     }
 
     /// Decides on the next step. `Some` when there is none, with the time at which there may be one.
@@ -358,6 +378,7 @@ impl Engine {
                     });
                 }
                 generation.start(at_us, 0);
+                generation.begin_load(at_us);
             }
         }
         let store = self
@@ -370,7 +391,24 @@ impl Engine {
             &mut *self.model,
             &*self.shared.clock,
         );
+        let late = store.is_late();
         self.launched.record.io_us = io_us;
+        if let IoKind::Load { id, .. } = unit.kind {
+            self.loading = Some(id);
+            if !late {
+                self.end_load();
+            }
+        }
+    }
+
+    /// The load that was under way is over.
+    pub(super) fn end_load(&mut self) {
+        let Some(id) = self.loading.take() else {
+            return;
+        };
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.end_load(self.shared.clock.now_us());
+        }
     }
 
     /// Turns logits into tokens, tells the scheduler, tells the clients.
@@ -383,6 +421,11 @@ impl Engine {
         let now_us = self.shared.clock.now_us();
         let record = &mut self.launched.record;
         record.actual_us = now_us.saturating_sub(record.started_us);
+        for part in &record.prefill {
+            if let Some(generation) = self.generations.get_mut(&part.id) {
+                generation.serve(record.actual_us.saturating_sub(record.io_us));
+            }
+        }
         self.scheduler
             .complete(
                 record.step_no,
@@ -579,6 +622,9 @@ impl Drop for Engine {
         self.abandon_store();
         if let Some(recording) = &mut self.recording {
             recording.finish(&mut self.scheduler);
+        }
+        if let Some((_, writer)) = &mut self.transcript {
+            writer.finish();
         }
         // Before the fields go: whoever hears that the engine has stopped finds it stopped.
         self.shared.set_health(if std::thread::panicking() {

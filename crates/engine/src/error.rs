@@ -102,6 +102,22 @@ pub enum Failure {
     EngineStopped,
 }
 
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::ShuttingDown,
+        Self::NonFiniteLogits,
+        Self::DeadEnd,
+        Self::Constraint,
+        Self::Model,
+        Self::TooLong,
+        Self::QueueTimeout,
+        Self::FirstTokenTimeout,
+        Self::ReaderTimeout,
+        Self::EngineStopped,
+    ];
+}
+
 /// Why an engine could not start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

@@ -126,6 +126,10 @@ pub struct Timings {
     pub queued_us: u64,
     /// From there to the first token.
     pub prefill_us: u64,
+    /// The part of `prefill_us` in which KV of the prompt was being loaded.
+    pub load_us: u64,
+    /// The part of `prefill_us` in which others were served.
+    pub wait_us: u64,
     /// From the first token to the last.
     pub decode_us: u64,
 }

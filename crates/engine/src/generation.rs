@@ -20,9 +20,10 @@ use crate::progress::PromptProgress;
 use crate::sampler::{Logprobs, Sampled, Sampler, Scratch, Unusable};
 use crate::seal;
 use crate::spellings::{Spellings, Spelt};
-use crate::status::Status;
+use crate::status::{Latencies, Status};
 use crate::thinking::Thinking;
 use crate::timeline::{Ending, Moment};
+use crate::transcript::Transcript;
 use crate::turns::Turns;
 
 /// What a generation has said at the end of a step.
@@ -79,6 +80,12 @@ pub(crate) struct Generation {
     admitted_us: Option<u64>,
     /// When the first step that works on it began.
     started_us: Option<u64>,
+    /// Since when its KV is being loaded.
+    loading_since_us: Option<u64>,
+    /// For how long its KV was being loaded.
+    load_us: u64,
+    /// What the steps took that computed its prompt.
+    service_us: u64,
     first_token_us: u64,
     /// When its last token was chosen, or its reader made room again.
     last_token_us: u64,
@@ -98,6 +105,8 @@ pub(crate) struct Generation {
     /// How this step ends it, if it does.
     end: Option<Result<FinishReason, Failure>>,
     sink: EventSink,
+    /// Where all of it is written to.
+    transcript: Option<Transcript>,
 }
 
 /// What is needed to keep an answer as it was sampled.
@@ -163,6 +172,9 @@ impl Generation {
             submitted_us,
             admitted_us: None,
             started_us: None,
+            loading_since_us: None,
+            load_us: 0,
+            service_us: 0,
             first_token_us: 0,
             last_token_us: 0,
             longest_gap_us: 0,
@@ -174,6 +186,26 @@ impl Generation {
             delta: None,
             end: None,
             sink,
+            transcript: None,
+        }
+    }
+
+    /// Has all that it says written down.
+    pub(crate) fn transcribe(&mut self, transcript: Option<&Transcript>) {
+        self.transcript = transcript.cloned();
+    }
+
+    fn transcribe_token(&self, token: u32, tokenizer: &Tokenizer, completed: &[Part]) {
+        if let Some(transcript) = &self.transcript {
+            transcript.token(self.id, token, tokenizer.piece(token), completed);
+        }
+    }
+
+    fn transcribe_end(&self, outcome: &str) {
+        if let Some(transcript) = &self.transcript {
+            let usage = self.usage;
+            let tokens = (usage.prompt_tokens, usage.completion_tokens);
+            transcript.end(self.id, outcome, tokens);
         }
     }
 
@@ -199,6 +231,31 @@ impl Generation {
         let queued_us = started_us.saturating_sub(self.submitted_us);
         let times = (now_us, started_us, queued_us);
         self.log.prompt(self.usage, done, times);
+    }
+
+    /// Notes that a load of its KV has begun.
+    pub(crate) fn begin_load(&mut self, now_us: u64) {
+        self.loading_since_us = Some(now_us);
+    }
+
+    /// Notes that it is over.
+    pub(crate) fn end_load(&mut self, now_us: u64) {
+        if let Some(since_us) = self.loading_since_us.take() {
+            self.load_us += now_us.saturating_sub(since_us);
+        }
+    }
+
+    /// Notes that a step computed a part of its prompt.
+    pub(crate) fn serve(&mut self, step_us: u64) {
+        self.service_us += step_us;
+    }
+
+    /// How long it had a slot while others were served, at its first token.
+    fn wait_us(&self, since_us: u64) -> u64 {
+        self.first_token_us
+            .saturating_sub(since_us)
+            .saturating_sub(self.load_us)
+            .saturating_sub(self.service_us)
     }
 
     /// How its hidden states become one, if it is to be an embedding.
@@ -244,26 +301,53 @@ impl Generation {
         if self.pool.is_some() {
             self.first_token_us = now_us;
             self.count_prompt(status);
-            status.finished += 1;
+            self.count_end(now_us, status);
             return;
         }
         status.generated_tokens += 1;
         if self.is_first_token() {
             self.first_token_us = now_us;
             self.count_prompt(status);
-            let waited_us = now_us.saturating_sub(self.submitted_us);
-            status.first_token_time.add(waited_us);
+            self.count_first_token(&mut status.latencies);
+            if let Some(transcript) = &self.transcript {
+                transcript.found(self.id, now_us, self.usage.cached_tokens, self.load_us);
+            }
         } else {
             let gap_us = now_us.saturating_sub(self.last_token_us);
+            status.latencies.gap.add(gap_us);
             self.longest_gap_us = self.longest_gap_us.max(gap_us);
         }
         self.last_token_us = now_us;
         if self.end.is_some() {
-            status.finished += 1;
             if !self.is_first_token() {
-                status.longest_gap.add(self.longest_gap_us);
+                status.latencies.longest_gap.add(self.longest_gap_us);
             }
+            self.count_end(now_us, status);
         }
+    }
+
+    /// Where the time to its first token went.
+    fn count_first_token(&self, latencies: &mut Latencies) {
+        let admitted_us = self.admitted_us.unwrap_or(self.submitted_us);
+        let since = |us: u64| us.saturating_sub(self.submitted_us);
+        latencies.first_token.add(since(self.first_token_us));
+        latencies.queue.add(since(admitted_us));
+        latencies.load.add(self.load_us);
+        latencies.prefill.add(self.service_us);
+        latencies.wait.add(self.wait_us(admitted_us));
+    }
+
+    fn count_end(&self, now_us: u64, status: &mut Status) {
+        status.finished += 1;
+        status.cut += u64::from(self.end == Some(Ok(FinishReason::Length)));
+        let latencies = &mut status.latencies;
+        latencies
+            .whole
+            .add(now_us.saturating_sub(self.submitted_us));
+        latencies.prompt_tokens.add(self.usage.prompt_tokens.into());
+        latencies
+            .answer_tokens
+            .add(self.usage.completion_tokens.into());
     }
 
     fn count_prompt(&self, status: &mut Status) {
@@ -287,6 +371,7 @@ impl Generation {
         };
         self.usage.completion_tokens += 1;
         if tokenizer.is_end(token) {
+            self.transcribe_token(token, tokenizer, &[]);
             return self.close(FinishReason::Stop { sequence: None });
         }
         if let Some(spelt) = &mut self.spelt {
@@ -295,6 +380,7 @@ impl Generation {
         self.logprobs
             .extend(logprobs.map(|logprobs| with_bytes(token, &logprobs, tokenizer)));
         let output = self.read(token, tokenizer);
+        self.transcribe_token(token, tokenizer, &output.parts);
         self.say(output.parts);
         if let Some(stop) = output.stopped {
             // Tokens that lie within the stop string alone are no part of the answer.
@@ -441,6 +527,9 @@ impl Generation {
     /// Releases what was held back.
     fn close(&mut self, reason: FinishReason) -> Outcome {
         let rest = self.output.finish();
+        if let Some(transcript) = &self.transcript {
+            transcript.rest(self.id, &rest);
+        }
         self.say(rest);
         if !self.logprobs.is_empty() {
             let delta = self.delta.get_or_insert_default();
@@ -547,6 +636,8 @@ impl Generation {
         let timings = Timings {
             queued_us: started_us.saturating_sub(self.submitted_us),
             prefill_us: self.first_token_us.saturating_sub(started_us),
+            load_us: self.load_us,
+            wait_us: self.wait_us(started_us),
             decode_us: now_us.saturating_sub(self.first_token_us),
         };
         // What a stop string cut off was said, but not to the client.
@@ -554,6 +645,11 @@ impl Generation {
             self.keep(tokenizer);
         }
         let usage = self.usage;
+        self.transcribe_end(match &reason {
+            FinishReason::Stop { sequence: None } => "end of answer",
+            FinishReason::Stop { sequence: Some(_) } => "stop string",
+            FinishReason::Length => "length",
+        });
         self.log.finished(usage, timings, &reason);
         let end = Event::Finished {
             reason,
@@ -576,6 +672,7 @@ impl Generation {
 
     /// Ends it without an answer.
     pub(crate) fn fail(self, failure: Failure) {
+        self.transcribe_end(&failure.to_string());
         self.log.failed(self.usage, failure);
         self.conclude(Event::Failed(failure));
     }
@@ -583,6 +680,7 @@ impl Generation {
     /// Forgets it: the client is gone.
     pub(crate) fn cancel(mut self) {
         self.remember();
+        self.transcribe_end("cancelled");
         self.log.left(self.usage);
     }
 

@@ -16,6 +16,7 @@ mod event;
 pub mod fake;
 mod generation;
 mod handle;
+mod histogram;
 mod log;
 mod mailbox;
 mod places;
@@ -34,12 +35,13 @@ mod sync;
 mod tenant;
 mod thinking;
 mod timeline;
+mod transcript;
 mod turns;
 
 pub use andante_model::{ModelInfo, Pooling};
 pub use andante_sched::{
-    CostModel, FRACTION_BITS, Mode, Prefill, PrefixMap, PrefixRun, Priority, Profile, SeqId,
-    StallLimit, Stats as SchedulerStats, TenantId, TenantStats,
+    CostModel, FRACTION_BITS, Missed, Mode, Prefill, PrefixMap, PrefixRun, Priority, Profile,
+    SeqId, StallLimit, Stats as SchedulerStats, TenantId, TenantStats, Times,
 };
 
 pub use clock::{Clock, SystemClock};
@@ -48,15 +50,17 @@ pub use engine::{Engine, EngineThread, Progress, spawn, spawn_with_store};
 pub use error::{EngineError, Failure, RequestError, SubmitError};
 pub use event::{Delta, Event, EventStream, FinishReason, Timings, TokenLogprob, TokenText, Usage};
 pub use handle::{EngineHandle, Health, TextStack};
+pub use histogram::Histogram;
 pub use log::TARGET as REQUEST_LOG;
 pub use mailbox::Shutdown;
 pub use progress::PromptProgress;
 pub use request::{PromptInput, Request};
 pub use sampling::{Constrained, Sampling};
-pub use status::{Histogram, IoRecord, Status, StepRecord, TenantStatus};
+pub use status::{IoRecord, Latencies, Status, StepKind, StepRecord, TenantStatus};
 pub use store::{
     DiskStore, Folder, Key, Listed, Listing, ObjectInfo, ObjectName, Objects, Reject, Remembered,
     Secret, Span, Store, StoreConfig, StoreStats, Transfer, inspect, prune, verify,
 };
 pub use tenant::Tenant;
 pub use timeline::{Ending, Moment, StepMoment, TimelineReader};
+pub use transcript::TranscriptConfig;

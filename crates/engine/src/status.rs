@@ -8,6 +8,7 @@ use andante_sched::{Mode, Prefill, Profile, Scheduler, SeqId, Stats, TenantStats
 use crate::config::{EngineConfig, running_states};
 use crate::error::Failure;
 use crate::handle::Health;
+use crate::histogram::Histogram;
 use crate::store::StoreStats;
 
 /// A snapshot of the engine. Counts since start where not said otherwise.
@@ -38,6 +39,8 @@ pub struct Status {
     pub tenants: Vec<TenantStatus>,
     /// Requests that ended with an answer.
     pub finished: u64,
+    /// How many of those ended because they had as many tokens as they might, or the context was full.
+    pub cut: u64,
     /// Requests that ended without one, those without a client excepted.
     pub failed: u64,
     /// Why those failed.
@@ -60,13 +63,12 @@ pub struct Status {
     pub mask_wait_us: u64,
     /// The store's figures, if there is one.
     pub store: Option<StoreStats>,
-    /// Durations of steps.
-    pub step_time: Histogram,
-    /// From submission to first token, for the requests that got one.
-    pub first_token_time: Histogram,
-    /// The longest gap between two tokens of an answer, for the requests that ended with an answer of at least two. The
-    /// time that its reader did not read is not part of it.
-    pub longest_gap: Histogram,
+    /// Durations of steps, by [`StepKind`].
+    pub step_time: [Histogram; 4],
+    /// What steps took over what they were expected to take, in thousandths.
+    pub step_ratio: Histogram,
+    /// What requests waited for, and how large they were.
+    pub latencies: Latencies,
     /// The last steps, oldest first.
     pub recent: VecDeque<Arc<StepRecord>>,
 }
@@ -98,6 +100,7 @@ impl Status {
             scheduler: scheduler.stats(),
             tenants: Vec::new(),
             finished: 0,
+            cut: 0,
             failed: 0,
             failures: BTreeMap::new(),
             cancelled: 0,
@@ -109,9 +112,9 @@ impl Status {
             mask_us: 0,
             mask_wait_us: 0,
             store: None,
-            step_time: Histogram::default(),
-            first_token_time: Histogram::default(),
-            longest_gap: Histogram::default(),
+            step_time: [Histogram::new(&Histogram::DURATIONS_US); 4],
+            step_ratio: Histogram::new(&Histogram::RATIOS_PERMILLE),
+            latencies: Latencies::new(),
             recent: VecDeque::with_capacity(Self::RECENT),
         }
     }
@@ -123,13 +126,62 @@ impl Status {
 
     /// Takes a step, and gives the memory of one that is forgotten for the next.
     pub(crate) fn remember(&mut self, step: &mut StepRecord) {
-        self.step_time.add(step.actual_us);
+        self.step_time[step.kind() as usize].add(step.actual_us);
+        if step.predicted_us > 0 {
+            let permille = step.actual_us.saturating_mul(1000) / step.predicted_us;
+            self.step_ratio.add(permille);
+        }
         let full = self.recent.len() == Self::RECENT;
         let oldest = full.then(|| self.recent.pop_front()).flatten();
         let mut place = oldest.unwrap_or_default();
         // Whoever looks at a forgotten step keeps it.
         std::mem::swap(Arc::make_mut(&mut place), step);
         self.recent.push_back(place);
+    }
+}
+
+/// What requests waited for, in µs, and how large they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Latencies {
+    /// From submission to the first token, for the requests that got one: the sum of the following four.
+    pub first_token: Histogram,
+    /// From submission to a slot.
+    pub queue: Histogram,
+    /// While KV of the prompt was being loaded.
+    pub load: Histogram,
+    /// In steps that computed a part of the prompt.
+    pub prefill: Histogram,
+    /// In a slot, while others were served.
+    pub wait: Histogram,
+    /// Between two tokens of an answer. The time that its reader did not read is not part of it.
+    pub gap: Histogram,
+    /// The longest of these, for the requests that ended with an answer of at least two tokens.
+    pub longest_gap: Histogram,
+    /// From submission to the end of an answer.
+    pub whole: Histogram,
+    /// Tokens of the prompts of the requests that ended with an answer.
+    pub prompt_tokens: Histogram,
+    /// Tokens of these answers.
+    pub answer_tokens: Histogram,
+}
+
+impl Latencies {
+    fn new() -> Self {
+        const WAITS: Histogram = Histogram::new(&Histogram::WAITS_US);
+        const GAPS: Histogram = Histogram::new(&Histogram::DURATIONS_US);
+        const TOKENS: Histogram = Histogram::new(&Histogram::TOKENS);
+        Self {
+            first_token: WAITS,
+            queue: WAITS,
+            load: WAITS,
+            prefill: WAITS,
+            wait: WAITS,
+            gap: GAPS,
+            longest_gap: GAPS,
+            whole: WAITS,
+            prompt_tokens: TOKENS,
+            answer_tokens: TOKENS,
+        }
     }
 }
 
@@ -170,11 +222,40 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// What it computed.
+    #[must_use]
+    pub fn kind(&self) -> StepKind {
+        match (self.decode.is_empty(), self.prefill.is_empty()) {
+            (false, true) => StepKind::Decode,
+            (true, false) => StepKind::Prefill,
+            (false, false) => StepKind::Mixed,
+            (true, true) => StepKind::Io,
+        }
+    }
+
     /// Prompt tokens computed.
     #[must_use]
     pub fn prefill_tokens(&self) -> u64 {
         self.prefill.iter().map(|part| u64::from(part.tokens)).sum()
     }
+}
+
+/// What a step computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// Rows of answers.
+    Decode,
+    /// Parts of prompts.
+    Prefill,
+    /// Both.
+    Mixed,
+    /// Nothing: it moved KV.
+    Io,
+}
+
+impl StepKind {
+    /// All, in the order of [`Status::step_time`].
+    pub const ALL: [Self; 4] = [Self::Decode, Self::Prefill, Self::Mixed, Self::Io];
 }
 
 /// The I/O unit of a step.
@@ -192,52 +273,4 @@ pub enum IoRecord {
         /// How many.
         blocks: u32,
     },
-}
-
-/// Durations, counted by size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Histogram {
-    counts: [u64; Histogram::BOUNDS_US.len() + 1],
-    sum_us: u64,
-}
-
-impl Histogram {
-    /// Upper bounds of the buckets in µs, the bound itself included; one more bucket holds what is longer.
-    pub const BOUNDS_US: [u64; 17] = [
-        1_000,
-        2_000,
-        5_000,
-        10_000,
-        20_000,
-        50_000,
-        75_000,
-        100_000,
-        150_000,
-        200_000,
-        500_000,
-        1_000_000,
-        2_000_000,
-        5_000_000,
-        10_000_000,
-        30_000_000,
-        120_000_000,
-    ];
-
-    pub(crate) fn add(&mut self, us: u64) {
-        let bucket = Self::BOUNDS_US.partition_point(|&bound| bound < us);
-        self.counts[bucket] += 1;
-        self.sum_us += us;
-    }
-
-    /// Durations in each bucket, not summed up.
-    #[must_use]
-    pub fn counts(&self) -> &[u64] {
-        &self.counts
-    }
-
-    /// All of them together, in µs.
-    #[must_use]
-    pub fn sum_us(&self) -> u64 {
-        self.sum_us
-    }
 }

@@ -22,6 +22,9 @@ impl Engine {
             store.poll(&mut self.scheduler, &mut *self.model, &*self.shared.clock);
             let next_id = || self.shared.next_id();
             self.preload.go_on(&mut self.scheduler, store, next_id);
+            if !store.is_late() {
+                self.end_load();
+            }
         }
         while let Some(command) = self.inbox.next() {
             match command {
@@ -64,6 +67,10 @@ impl Engine {
             salt: request.salt,
             ..Admission::new(id, &request.prompt, request.max_new)
         };
+        if let Some((transcript, _)) = &self.transcript {
+            let tokenizer = &self.shared.text.tokenizer;
+            transcript.request(&submission, admission.stored, tokenizer);
+        }
         let known = self.scheduler.tenants().map(|account| account.tenant);
         self.names.remember(&request.tenant, known);
         let refused = if self.ending.is_some() {
@@ -94,7 +101,8 @@ impl Engine {
                 .get_or_insert_with(|| Masks::spawn(Arc::clone(clock)));
             masks.clone()
         };
-        let generation = Generation::new(submission, &self.ends, &self.shared, masks);
+        let mut generation = Generation::new(submission, &self.ends, &self.shared, masks);
+        generation.transcribe(self.transcript.as_ref().map(|(transcript, _)| transcript));
         match refused {
             None => _ = self.generations.insert(id, generation),
             Some(failure) => {

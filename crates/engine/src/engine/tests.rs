@@ -15,6 +15,7 @@ mod running_state;
 mod simulation;
 mod storing;
 mod tenants;
+mod transcript;
 mod watching;
 
 use std::collections::BTreeSet;
