@@ -13,6 +13,7 @@ use futures_core::Stream;
 
 use crate::error::ApiError;
 use crate::gate::Pass;
+use crate::observe::Observation;
 
 /// Running choices. Dropping it cancels those that have not ended.
 pub(crate) struct Answer {
@@ -26,6 +27,8 @@ pub(crate) struct Answer {
     pass: Pass,
     /// Tokens of each choice that were charged to it.
     charged: Vec<u32>,
+    /// Who is to hear how it went.
+    observation: Option<Observation>,
     /// Whose turn it is, so that a talkative choice keeps no other one waiting.
     turn: usize,
 }
@@ -88,8 +91,14 @@ impl Answer {
             streams: streams.into_iter().map(Some).collect(),
             choices_per_prompt,
             totals: Totals::default(),
+            observation: None,
             turn: 0,
         }
+    }
+
+    /// Has it tell how it went.
+    pub(crate) fn observe(&mut self, observation: Option<Observation>) {
+        self.observation = observation;
     }
 
     /// The next event. Not to be called after `Ended` or `Failed`.
@@ -112,6 +121,9 @@ impl Answer {
         } else {
             // Before the end is told: whoever has read it may ask again.
             self.pass = Pass::default();
+            if let Some(observation) = self.observation.take() {
+                observation.complete();
+            }
             Poll::Ready(Progress::Ended(self.totals))
         }
     }
@@ -170,6 +182,9 @@ impl Answer {
             }) => {
                 self.streams[choice] = None;
                 self.totals.timings = timings;
+                if let Some(observation) = &mut self.observation {
+                    observation.choice(&reason, usage, timings);
+                }
                 self.count(choice, usage);
                 let rest = usage.completion_tokens.saturating_sub(self.charged[choice]);
                 self.charge(choice, rest);
@@ -191,6 +206,9 @@ impl Answer {
     fn fail(&mut self, error: ApiError) -> Progress {
         self.streams.clear();
         self.pass = Pass::default();
+        if let Some(observation) = self.observation.take() {
+            observation.failed(&error);
+        }
         Progress::Failed(error)
     }
 

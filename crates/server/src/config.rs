@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::keys::ApiKey;
+use crate::observe::Observer;
 
 /// The server's settings.
 #[derive(Debug, Clone)]
@@ -33,6 +34,10 @@ pub struct ServerConfig {
     pub drain_timeout: Duration,
     /// Connections served at once; more wait in the listener's backlog.
     pub max_connections: usize,
+    /// Whether `/metrics` also has vLLM's names, which load balancers of Kubernetes read.
+    pub vllm_metrics: bool,
+    /// Who hears of every request to the model.
+    pub observer: Option<Observer>,
     /// Requests parsed, rendered and tokenised at once, so that a flood of prompts leaves the cores to the model.
     pub max_preparing: usize,
 }
@@ -53,6 +58,8 @@ impl ServerConfig {
             head_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(30),
             max_connections: 1024,
+            vllm_metrics: false,
+            observer: None,
             max_preparing: std::thread::available_parallelism().map_or(2, usize::from),
         }
     }

@@ -20,6 +20,7 @@
 //! | `json` | fields that name themselves when they are wrong |
 //! | `error` | every refusal, and each API's envelope for it |
 //! | `config` | settings and fixed limits |
+//! | `observe` | what is told of a request when it has ended, for tracing |
 //! | `server` | what the handlers share, and what surrounds each of them |
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ mod keys;
 mod limits;
 mod listener;
 mod loading;
+mod observe;
 mod page;
 mod server;
 mod sse;
@@ -47,4 +49,5 @@ pub use http::{Phase, serve, serve_loading};
 pub use keys::{ApiKey, KeyError, KeyFileError};
 pub use listener::{Listener, TlsError, TlsIdentity};
 pub use loading::Loading;
+pub use observe::{ErrorKind, Observed, ObservedChoice, ObservedError, Observer, Parameters};
 pub use server::Server;

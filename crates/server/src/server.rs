@@ -1,8 +1,9 @@
 //! What every handler shares, and what happens around each of them: ids, limits, the log line of a refusal.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use andante_engine::EngineHandle;
@@ -25,6 +26,7 @@ use crate::error::{ApiError, Envelope, Refusal};
 use crate::gate::{Gate, Pass};
 use crate::json::Field;
 use crate::keys::{self, ApiKey};
+use crate::observe::Observation;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -48,6 +50,8 @@ struct Shared {
     preparing: Arc<Semaphore>,
     responses: ResponseStore,
     last_map: LastMap,
+    /// Refused requests, by status code.
+    refusals: Mutex<BTreeMap<u16, u64>>,
     ids: RandomState,
     next_id: AtomicU64,
     started_at_s: u64,
@@ -66,6 +70,7 @@ impl Server {
             config: Arc::new(config),
             responses: ResponseStore::default(),
             last_map: LastMap::default(),
+            refusals: Mutex::default(),
             ids: RandomState::new(),
             next_id: AtomicU64::new(0),
             started_at_s: unix_time_s(),
@@ -141,6 +146,11 @@ impl Server {
     /// The last description of the KV blocks.
     pub(crate) fn last_map(&self) -> &LastMap {
         &self.shared.last_map
+    }
+
+    /// Requests refused so far, by status code.
+    pub(crate) fn refusals(&self) -> BTreeMap<u16, u64> {
+        lock(&self.shared.refusals).clone()
     }
 
     pub(crate) fn started_at_s(&self) -> u64 {
@@ -278,6 +288,11 @@ fn is_local(origin: &HeaderValue) -> bool {
     matches!(origin.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
+/// A count is whole whatever became of who held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) fn unix_time_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -293,11 +308,14 @@ async fn surround(State(server): State<Server>, mut request: Request, next: Next
     let path = request.uri().path().to_owned();
     let envelope = Envelope::of(&path, request.headers());
     let caller = Caller::of(request.headers());
-    let mut response = next.run(request).await;
+    let observer = server.config().observer.as_ref();
+    let observation = Observation::begin(observer, &request, id.to_str().unwrap_or_default());
+    let mut response = Observation::lend(observation, next.run(request)).await;
     if let Some(Refusal(error)) = response.extensions_mut().remove() {
         let id = id.to_str().unwrap_or_default();
         let written = error.response(envelope, id);
         let status = written.status().as_u16();
+        *lock(&server.shared.refusals).entry(status).or_default() += 1;
         let key = caller
             .key()
             .and_then(|key| keys::find(&server.config().api_keys, key));

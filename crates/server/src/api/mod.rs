@@ -47,6 +47,7 @@ use crate::answer::{Answer, Choice, Totals};
 use crate::caller::Account;
 use crate::error::{ApiError, Envelope};
 use crate::json::Field;
+use crate::observe::{Asked, Observation};
 use crate::page;
 use crate::server::REQUEST_ID;
 use crate::sse::{self, Frames};
@@ -197,11 +198,36 @@ async fn begin<E: Send + 'static>(
     body: Body,
     decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
 ) -> Result<(Answer, Job<E>), ApiError> {
+    let mut observation = Observation::take();
+    let begun = submit(server, headers, body, decode, &mut observation).await;
+    match begun {
+        Ok((mut answer, job)) => {
+            answer.observe(observation);
+            Ok((answer, job))
+        }
+        Err(error) => {
+            if let Some(observation) = observation {
+                observation.refused(&error);
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn submit<E: Send + 'static>(
+    server: &Server,
+    headers: &HeaderMap,
+    body: Body,
+    decode: impl FnOnce(&Server, &Field<'_>) -> Result<Job<E>, ApiError> + Send + 'static,
+    observation: &mut Option<Observation>,
+) -> Result<(Answer, Job<E>), ApiError> {
     let pass = server.admit(headers)?;
     let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let id: Option<Arc<str>> = id.map(Into::into);
-    let mut job = server
+    let observed = observation.is_some();
+    let (mut job, asked) = server
         .prepare_body(headers, body, move |server, body| {
+            let asked = observed.then(|| Asked::of(body));
             let mut job = decode(server, body)?;
             let Account { tenant, priority } = server.account();
             for request in &mut job.requests {
@@ -210,7 +236,7 @@ async fn begin<E: Send + 'static>(
                     request.set_name(Arc::clone(id));
                 }
             }
-            Ok(job)
+            Ok((job, asked))
         })
         .await?;
     let engine = server.engine();
@@ -220,6 +246,9 @@ async fn begin<E: Send + 'static>(
     }
     let prompts = job.requests.iter().step_by(job.choices_per_prompt);
     let prompts: Vec<u32> = prompts.map(Request::prompt_tokens).collect();
+    if let (Some(observation), Some(asked)) = (observation, asked) {
+        observation.submitted(asked);
+    }
     let streams = std::mem::take(&mut job.requests).into_iter();
     let streams = streams.map(|request| engine.submit(request));
     let streams = streams.collect::<Result<_, _>>()?;

@@ -106,6 +106,7 @@ async fn thinking_and_calls_have_fields_of_their_own() {
             queued_us: 1,
             prefill_us: 2,
             decode_us: 3,
+            ..Timings::default()
         },
     };
     let text = streamed(
