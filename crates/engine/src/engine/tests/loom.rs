@@ -13,10 +13,13 @@ use futures_core::Stream as _;
 
 use super::*;
 
-/// Explores `execution` with so many preemptions.
-fn explore(preemptions: usize, execution: impl Fn() + Clone + Send + Sync + 'static) {
+/// Preemptions of an execution, unless `LOOM_MAX_PREEMPTIONS` says otherwise. Four take minutes more.
+const PREEMPTIONS: usize = 3;
+
+/// Explores `execution` in every order.
+fn explore(execution: impl Fn() + Clone + Send + Sync + 'static) {
     let mut builder = ::loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    builder.preemption_bound.get_or_insert(PREEMPTIONS);
     builder.max_branches = 100_000;
     builder.check(move || spawn_large(execution.clone()).join().expect("no panic"));
 }
@@ -68,7 +71,7 @@ fn read(mut stream: EventStream) -> Answer {
 
 #[test]
 fn a_submission_reaches_a_waiting_engine_and_a_parked_sequence_its_reader() {
-    explore(4, || {
+    explore(|| {
         let (engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
         let serving = serve(engine);
         let stream = submit(&handle, "A", 4).expect("room");
@@ -86,7 +89,7 @@ fn a_polling_reader_is_woken_for_every_event() {
             self.0.notify();
         }
     }
-    explore(4, || {
+    explore(|| {
         let (engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
         let serving = serve(engine);
         let mut stream = submit(&handle, "A", 3).expect("room");
@@ -110,7 +113,7 @@ fn a_polling_reader_is_woken_for_every_event() {
 
 #[test]
 fn a_client_that_leaves_is_forgotten_and_its_place_is_free_at_once() {
-    explore(4, || {
+    explore(|| {
         let config = EngineConfig {
             sessions: 1,
             max_queue: 0,
@@ -135,7 +138,7 @@ fn a_client_that_leaves_is_forgotten_and_its_place_is_free_at_once() {
 
 #[test]
 fn whoever_takes_the_place_of_one_that_left_comes_after_its_cancel() {
-    explore(3, || {
+    explore(|| {
         let config = EngineConfig {
             sessions: 1,
             max_queue: 0,
@@ -160,7 +163,7 @@ fn whoever_takes_the_place_of_one_that_left_comes_after_its_cancel() {
 #[test]
 fn every_stream_ends_once_wherever_the_engine_dies() {
     for steps in 0..4 {
-        explore(3, move || {
+        explore(move || {
             let (mut engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
             let dying = spawn_large(move || {
                 for _ in 0..steps {
@@ -186,7 +189,7 @@ fn every_stream_ends_once_wherever_the_engine_dies() {
 
 #[test]
 fn a_shutdown_ends_every_stream_and_the_engine() {
-    explore(3, || {
+    explore(|| {
         let (engine, handle) = engine_of(FakeModel::new(VOCAB), &tiny());
         let serving = serve(engine);
         let ending = handle.clone();
@@ -209,7 +212,7 @@ fn a_shutdown_ends_every_stream_and_the_engine() {
 /// has had its turn, whenever the prompt arrives.
 #[test]
 fn a_prompt_takes_no_second_turn_before_a_registered_decoder() {
-    explore(3, || {
+    explore(|| {
         let config = EngineConfig {
             mode: Mode::HandOff,
             prefill_chunk: 4,
