@@ -90,10 +90,15 @@ pub(crate) fn keys(args: &AccessArgs) -> Result<Vec<ApiKey>> {
         ensure!(!read.is_empty(), "{} holds no key", path.display());
         keys.extend(read);
     }
-    if let Ok(text) = std::env::var(KEY_VARIABLE) {
+    if let Some(text) = key_of_environment() {
         keys.push(ApiKey::parse(&text).context(KEY_VARIABLE)?);
     }
     Ok(keys)
+}
+
+/// The key that the environment holds, for the server and for who talks to it.
+pub(crate) fn key_of_environment() -> Option<String> {
+    std::env::var(KEY_VARIABLE).ok()
 }
 
 #[cfg(test)]

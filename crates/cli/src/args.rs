@@ -1,5 +1,6 @@
 //! The command line: every option, its meaning and its default.
 
+mod chat;
 mod ds4;
 mod kv;
 mod load;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::models::{DEFAULT_MODEL, ModelRef};
 
+pub(crate) use chat::{ChatArgs, CompletionsArgs, HealthArgs, ManualArgs, TopArgs};
 pub(crate) use ds4::Ds4Args;
 pub(crate) use kv::{KeyFile, KvCommand, KvDiskArgs};
 pub(crate) use load::{LoadArgs, SloArgs};
@@ -42,8 +44,10 @@ pub(crate) enum Command {
     /// Look at the settings of `serve`
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Answer one prompt in the terminal, or talk when none is given
+    /// Answer one prompt in the terminal
     Run(RunArgs),
+    /// Talk in the terminal, with a server that runs or one of its own
+    Chat(ChatArgs),
     /// Fetch a model and print its path
     Pull(PullArgs),
     /// Show what is in a model file
@@ -65,6 +69,14 @@ pub(crate) enum Command {
     Kv(KvCommand),
     /// Replay a trace of requests, or a recorded run, under any policy in virtual time
     Simulate(SimulateArgs),
+    /// Watch a server: who gets which step, rates, waits
+    Top(TopArgs),
+    /// Say whether a server is ready: ends with an error when it is not
+    Health(HealthArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Write manual pages into a folder
+    Manual(ManualArgs),
 }
 
 /// Which model, and how it is computed.
@@ -292,7 +304,7 @@ impl fmt::Display for MaxStall {
 /// Options of `run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// What to ask; without it, lines are read from the terminal
+    /// What to ask [default: what standard input holds]
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,

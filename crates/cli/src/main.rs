@@ -15,6 +15,7 @@ mod models;
 mod notify;
 mod objects;
 mod output;
+mod peer;
 mod plot;
 mod progress;
 mod report;
@@ -75,6 +76,11 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         Command::Quantize(args) => commands::quantize::run(&args),
         Command::Tokens(args) => commands::tokens::run(&args),
         Command::Run(args) => commands::run::run(&args),
+        Command::Chat(args) => commands::chat::run(&args),
+        Command::Top(args) => commands::top::run(&args),
+        Command::Health(args) => commands::health::run(&args),
+        Command::Completions(args) => commands::manual::completions(&args),
+        Command::Manual(args) => commands::manual::pages(&args),
         Command::Serve(args) => commands::serve::run(&args),
     }
 }

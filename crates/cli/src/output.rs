@@ -1,4 +1,4 @@
-//! Standard output, where a closed pipe is an ordinary end.
+//! What a person sees: standard output, where a closed pipe is an ordinary end, and notes beside it.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -12,4 +12,13 @@ pub(crate) fn print(text: Arguments<'_>) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         result => Ok(result?),
     }
+}
+
+/// Prints to standard error, where standard output holds the answer alone.
+#[expect(
+    clippy::print_stderr,
+    reason = "standard output holds the answer alone"
+)]
+pub(crate) fn note(text: Arguments<'_>) {
+    eprint!("{text}");
 }

@@ -119,9 +119,9 @@ fn run_answers_one_prompt() {
 }
 
 #[test]
-fn run_talks_line_by_line() {
+fn chat_talks_line_by_line() {
     let mut talk = Command::new(env!("CARGO_BIN_EXE_andante"))
-        .args(["run", "--temperature", "0", "-n", "16"])
+        .args(["chat", "-m", "smollm2", "--temperature", "0", "-n", "16"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
