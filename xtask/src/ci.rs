@@ -50,6 +50,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     if crate::callgrind::is_available() {
         step("callgrind", || crate::callgrind::run(root, false))?;
     }
+    if crate::package::can_check() {
+        step("package", || {
+            crate::package::package(root, &["--check".to_owned()])
+        })?;
+    }
     let target = root.join("target/loom");
     cargo(
         root,

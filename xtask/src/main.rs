@@ -10,6 +10,7 @@ mod ci;
 mod clients;
 mod kill_store;
 mod mutants;
+mod package;
 mod page;
 mod peers;
 mod restart_store;
@@ -46,6 +47,11 @@ const USAGE: &str = "usage: cargo xtask <command>
           accessibility; of the modules in scripts/page that are named, or all
   shared-store
           two servers share their KV through an S3-compatible server from a Python package, which then goes away
+  package [--check]
+          makes a Debian package in target/package; with --check installs it into a folder, starts its server, asks it and
+          removes it
+  dist [--check]
+          makes an archive, its checksums and a bill of materials in target/dist; with --check makes them twice and compares
   bench-peers [--rounds N] [--threads N,N] [--files NAME,NAME] [--quick] [--busy] [--python PATH]
           installs llama.cpp and ik_llama.cpp, measures both and andante by turns on the same files, writes the
           ratios into docs/performance.md; --quick measures little and writes nothing; --busy measures what
@@ -72,6 +78,8 @@ fn main() -> ExitCode {
         Some("clients") => clients::run(&root(), &args[1..]),
         Some("page") => page::run(&root(), &args[1..]),
         Some("shared-store") => shared_store::run(&root(), &args[1..]),
+        Some("package") => package::package(&root(), &args[1..]),
+        Some("dist") => package::dist(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-depth") => bench_depth::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
