@@ -75,7 +75,9 @@ await check('all can be done with the keyboard', async (page) => {
   await page.keyboard.type('hello');
   await page.keyboard.press('Enter');
   await answered(page);
-  await page.evaluate(() => document.activeElement.blur());
+  await page.goto(`${SCRIPTED}/#/model`);
+  await page.reload();
+  await page.locator('.cards').waitFor();
   await page.keyboard.press('Tab');
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to content');
   await page.goto(`${SCRIPTED}/#/schedule`);

@@ -30,7 +30,7 @@ await check('an answer is stopped, kept as far as it came, and gone on with', as
   await settings(page, { temperature: '0', max_tokens: '1500' });
   await page.goto(REAL);
   await send(page, 'Count from one to one thousand, in words');
-  await page.waitForFunction(() => document.querySelector('.message.model .text')?.innerText.length > 20);
+  await page.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 20);
   await page.getByRole('button', { name: 'Stop' }).click();
   await answered(page);
   const said = await text(page);
@@ -39,7 +39,7 @@ await check('an answer is stopped, kept as far as it came, and gone on with', as
   await page.locator('.message.model').waitFor();
   assert.equal(await text(page), said);
   await page.getByRole('button', { name: 'Go on from here' }).click();
-  await page.waitForFunction((before) => document.querySelector('.message.model .text').innerText.length > before + 10, said.length);
+  await page.waitForFunction((before) => document.querySelector('.message.model > .text').innerText.length > before + 10, said.length);
   await page.keyboard.press('Escape');
   await answered(page);
   assert.ok((await text(page)).startsWith(said.slice(0, -4)));

@@ -70,5 +70,8 @@ export async function answered(page) {
   await page.getByRole('button', { name: 'Send', exact: true }).waitFor({ timeout: 120_000 });
 }
 
-/** Settings of conversations that are begun from now on. */
-export const settings = (page, values) => page.addInitScript((kept) => localStorage.setItem('andante.settings', kept), JSON.stringify(values));
+/** Settings of conversations that are begun from now on in a page, or in all of a context. */
+export const settings = (place, values) => place.addInitScript((kept) => {
+  // An empty page comes first, which may keep nothing.
+  if (location.protocol === 'http:') localStorage.setItem('andante.settings', kept);
+}, JSON.stringify(values));

@@ -1,10 +1,10 @@
 // Pictures of what people see, for people to look at; the only thing asserted is that there is something to see.
 
-import { answered, check, PICTURES, REAL, send } from './check.mjs';
+import { answered, check, PICTURES, REAL, send, settings } from './check.mjs';
 import { LONG } from './schedule.mjs';
 
 async function scene(page, context) {
-  await context.addInitScript(() => localStorage.setItem('andante.settings', '{"temperature": "0.2", "seed": "7", "max_tokens": "900"}'));
+  await settings(context, { temperature: '0.2', seed: '7', max_tokens: '900' });
   await page.goto(REAL);
   await send(page, 'Write a short Python function that reverses a list, with an explanation of how it works');
   await answered(page);

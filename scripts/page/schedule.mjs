@@ -31,12 +31,12 @@ async function writing(context, words) {
   const page = await context.newPage();
   await page.goto(`${REAL}/#/chat/new`);
   await send(page, words);
-  await page.waitForFunction(() => document.querySelector('.message.model .text')?.innerText.length > 5);
+  await page.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 5);
   return page;
 }
 
 await check('two tabs write while a third sends a long prompt: nobody stalls, and the page shows it as it was', async (page, context) => {
-  await context.addInitScript(() => localStorage.setItem('andante.settings', '{"temperature": "0", "max_tokens": "1200"}'));
+  await settings(context, { temperature: '0', max_tokens: '1200' });
   await page.goto(`${REAL}/#/schedule`);
   const tabs = [await writing(context, 'Tell me a very long story about a river'), await writing(context, 'Explain at length how bread is baked')];
   const third = await context.newPage();
@@ -44,7 +44,7 @@ await check('two tabs write while a third sends a long prompt: nobody stalls, an
   const before = (await log()).now_us;
   await send(third, LONG);
   await third.getByText(/Reading the prompt/).waitFor();
-  await third.waitForFunction(() => document.querySelector('.message.model .text')?.innerText.length > 0, null, { timeout: 120_000 });
+  await third.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 0, null, { timeout: 120_000 });
   for (const tab of [third, ...tabs]) {
     await tab.keyboard.press('Escape');
     await answered(tab);
@@ -102,7 +102,7 @@ await check('it goes on by itself, stands still when told to, and shows a step u
   await settings(page, { temperature: '0', max_tokens: '400' });
   await page.goto(REAL);
   await send(page, 'Tell me a story about a mountain');
-  await page.waitForFunction(() => document.querySelector('.message.model .text')?.innerText.length > 5);
+  await page.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 5);
   // The answer goes on while another view is open.
   await page.getByRole('link', { name: 'Schedule' }).click();
   const canvas = page.locator('canvas');
@@ -116,7 +116,7 @@ await check('it goes on by itself, stands still when told to, and shows a step u
   assert.equal(await canvas.getAttribute('data-to'), to);
   await page.getByRole('button', { name: 'Go on' }).click();
   assert.notEqual(await canvas.getAttribute('data-to'), to);
-  await page.getByRole('link', { name: 'Chat' }).click();
+  await page.getByRole('link', { name: 'Chat', exact: true }).click();
   await page.getByRole('link', { name: /a mountain/ }).click();
   await answered(page);
   assert.ok((await page.locator('.message.model > .text').innerText()).length > 100);

@@ -445,6 +445,10 @@ impl Engine {
 
     /// Tells those who asked for it how far their prompts have come.
     fn tell_progress(&mut self, now_us: u64) {
+        let unended = |&(_, _, ended): &(SeqId, usize, bool)| !ended;
+        if self.batch.is_empty() || !self.launched.ranges.iter().any(unended) {
+            return;
+        }
         let cost = self.scheduler.stats().cost;
         let ranges = std::mem::take(&mut self.launched.ranges);
         for &(id, _, ended) in &ranges {

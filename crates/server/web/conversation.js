@@ -3,7 +3,8 @@
 // A message is `{id, parent, role, text, reasoning, calls, state, …}`; `parent` of the first ones is ''. `chosen` says which
 // child of a message is on the path.
 
-const newId = () => crypto.randomUUID();
+/** `randomUUID` is not there for pages that came over plain HTTP from another machine. */
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /** How a request is made, unless the user says otherwise. Empty means: as the server does. */
 export const SETTINGS = {

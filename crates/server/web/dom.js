@@ -78,6 +78,16 @@ export function confirm(question, action) {
   });
 }
 
+/** Puts a text into the clipboard, also where the page came over plain HTTP from another machine. */
+export async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = h('textarea', { class: 'unseen', value: text, 'aria-hidden': 'true' });
+  document.body.append(field);
+  field.select();
+  document.execCommand('copy');
+  field.remove();
+}
+
 /** Hands the user a file. */
 export function download(name, type, text) {
   const link = h('a', { href: URL.createObjectURL(new Blob([text], { type })), download: name });

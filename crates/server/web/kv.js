@@ -15,10 +15,12 @@ const WIDEST = 4_096;
 export async function kvView(main, _, signal) {
   const content = h('div', {});
   main.replaceChildren(h('div', { class: 'figures-page' }, content));
+  const timeline = new Timeline();
+  let since = 0;
   while (!signal.aborted) {
     try {
-      const [kv, page] = await Promise.all([json('/kv', { signal }), json('/timeline', { signal })]);
-      const timeline = new Timeline();
+      const [kv, page] = await Promise.all([json('/kv', { signal }), json(`/timeline?since_us=${since}`, { signal })]);
+      since = page.now_us;
       timeline.take('moments', page);
       content.replaceChildren(...sections(kv, timeline));
     } catch (error) {
@@ -33,6 +35,7 @@ function sections(kv, timeline) {
   const { blocks, tokens, block_bytes: size } = kv;
   const all = tokens.computed + tokens.memory + tokens.store;
   return [
+    h('h1', { class: 'unseen' }, 'Cache'),
     h('dl', { class: 'cards' },
       card('Memory', bytes(blocks.total * size), `${counted(blocks.total, 'block')} of ${counted(kv.block_tokens, 'token')}, ${kv.format}`),
       card('Held', percent(blocks.used / blocks.total), `${counted(blocks.used, 'block')} by running sequences`),

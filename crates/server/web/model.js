@@ -22,6 +22,7 @@ function sections({ id, capabilities }, model, scheduler) {
   const alone = cost.decode_us + cost.row_us;
   const measured = scheduler.counts.steps > 0;
   return [
+    h('h1', { class: 'unseen' }, 'Model'),
     h('dl', { class: 'cards' },
       card('Parameters', `${count(model.parameters / 1e6)} M`, `${model.name ?? id}, served as ${id}`),
       card('Weights', bytes(model.weight_bytes), `${((8 * model.weight_bytes) / model.parameters).toFixed(1)} bits each, ${model.architecture}`),

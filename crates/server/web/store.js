@@ -21,6 +21,7 @@ function database() {
     const request = indexedDB.open('andante', 1);
     request.onupgradeneeded = () => {
       request.result.createObjectStore('conversations', { keyPath: 'id' });
+      request.result.createObjectStore('titles', { keyPath: 'id' });
     };
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
@@ -28,34 +29,44 @@ function database() {
   return opened;
 }
 
-async function conversations(mode) {
-  return (await database()).transaction('conversations', mode).objectStore('conversations');
-}
-
-function changed() {
+/** Does something with both stores, wholly or not at all. */
+async function change(how) {
+  const transaction = (await database()).transaction(['conversations', 'titles'], 'readwrite');
+  how(transaction.objectStore('conversations'), transaction.objectStore('titles'));
+  await new Promise((resolve, reject) => {
+    transaction.oncomplete = resolve;
+    transaction.onabort = () => reject(transaction.error);
+  });
   channel.postMessage('change');
   changes.dispatchEvent(new Event('change'));
 }
 
+async function reading(store) {
+  return (await database()).transaction(store, 'readonly').objectStore(store);
+}
+
 /** All of them, the latest first, without their messages. */
 export async function list() {
-  const all = await told((await conversations('readonly')).getAll());
-  return all
-    .map(({ id, title, updated }) => ({ id, title, updated }))
-    .sort((a, b) => b.updated - a.updated);
+  const all = await told((await reading('titles')).getAll());
+  return all.sort((a, b) => b.updated - a.updated);
 }
 
 export async function load(id) {
-  return told((await conversations('readonly')).get(id));
+  return told((await reading('conversations')).get(id));
 }
 
 /** Keeps a conversation as it is now. */
 export async function save(conversation) {
-  await told((await conversations('readwrite')).put(conversation));
-  changed();
+  const { id, title, updated } = conversation;
+  await change((conversations, titles) => {
+    conversations.put(conversation);
+    titles.put({ id, title, updated });
+  });
 }
 
 export async function remove(id) {
-  await told((await conversations('readwrite')).delete(id));
-  changed();
+  await change((conversations, titles) => {
+    conversations.delete(id);
+    titles.delete(id);
+  });
 }

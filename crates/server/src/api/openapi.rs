@@ -100,6 +100,11 @@ refusals!(
     "401" "No valid API key",
     "404" "What the address names is not there"
 );
+refusals!(
+    Asked, "OpenAiError",
+    "400" "The address asks for something that cannot be",
+    "401" "No valid API key"
+);
 refusals!(Keyed, "OpenAiError", "401" "No valid API key");
 refusals!(KeyedOllama, "OllamaError", "401" "No valid API key");
 refusals!(

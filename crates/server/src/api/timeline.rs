@@ -30,7 +30,7 @@ use futures_core::Stream;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::openapi::{Keyed, StreamEvent};
+use super::openapi::{Asked, StreamEvent};
 use super::scheduler;
 use crate::Server;
 use crate::caller::Caller;
@@ -48,7 +48,7 @@ const STATE_EVERY: Duration = Duration::from_secs(1);
     path = "/timeline",
     tag = "Andante",
     params(("since_us" = Option<u64>, Query, description = "Only what was over after this time, by the engine's clock")),
-    responses((status = 200, body = Object), Keyed)
+    responses((status = 200, body = Object), Asked)
 )]
 pub(super) async fn timeline(
     State(server): State<Server>,
@@ -69,7 +69,7 @@ pub(super) async fn timeline(
     path = "/timeline/events",
     tag = "Andante",
     params(("since_us" = Option<u64>, Query, description = "Only what was over after this time, by the engine's clock")),
-    responses((status = 200, body = StreamEvent, content_type = "text/event-stream"), Keyed)
+    responses((status = 200, body = StreamEvent, content_type = "text/event-stream"), Asked)
 )]
 pub(super) async fn events(
     State(server): State<Server>,

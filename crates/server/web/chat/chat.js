@@ -44,7 +44,12 @@ class Chat {
     if (!running.has(conversation.id)) {
       for (const message of conversation.messages.filter(isBusy)) message.state = 'stopped';
     }
-    this.list = listView({ current: () => conversation.id, left: () => { location.hash = '#/chat/new'; }, signal });
+    this.list = listView({
+      current: () => conversation.id,
+      left: () => { location.hash = '#/chat/new'; },
+      renamed: (title) => { conversation.title = title; },
+      signal,
+    });
     this.composer = composerView({
       send: (text) => this.send(text),
       stop: () => running.get(conversation.id)?.abort.abort(),
@@ -61,12 +66,13 @@ class Chat {
       h('section', { class: 'talk', 'aria-label': 'Conversation' }, open, this.scroller, this.composer.element), this.panel);
     main.replaceChildren(element);
     document.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && !event.defaultPrevented) running.get(conversation.id)?.abort.abort();
+      if (event.key === 'Escape' && !event.defaultPrevented && !document.querySelector('dialog[open]')) running.get(conversation.id)?.abort.abort();
     }, { signal });
     running.get(conversation.id)?.watchers.add(this);
     signal.addEventListener('abort', () => running.get(conversation.id)?.watchers.delete(this));
     this.showAll();
-    this.composer.field.focus({ preventScroll: true });
+    // Where there is a keyboard, one can write at once.
+    if (matchMedia('(hover: hover)').matches) this.composer.field.focus({ preventScroll: true });
   }
 
   get actions() {
@@ -153,7 +159,8 @@ class Chat {
       view.update();
       return view.element;
     });
-    this.messages.replaceChildren(...(elements.length ? elements : [welcome()]));
+    const title = h('h1', { class: 'unseen' }, this.conversation.title);
+    this.messages.replaceChildren(...(elements.length ? [title, ...elements] : [welcome()]));
     this.composer.update(running.get(this.conversation.id)?.message);
     this.scroller.scrollTop = this.scroller.scrollHeight;
   }

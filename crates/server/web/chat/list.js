@@ -4,13 +4,17 @@ import { confirm, h, icon, iconButton } from '../dom.js';
 import { ago } from '../format.js';
 import { changes, list, load, remove, save } from '../store.js';
 
-/** The list. `current` says which conversation is open; `left` is told of one that is gone. */
-export function listView({ current, left, signal }) {
+/** The list. `current` says which conversation is open; `left` is told when that one is gone, `renamed` when it has another title. */
+export function listView({ current, left, renamed, signal }) {
   const items = h('ul', { class: 'conversations' });
+  let shown;
   async function refresh() {
     const all = await list();
+    // What is the same stays: somebody may be on it with the keyboard, or renaming it.
+    const now = JSON.stringify(all.map(({ id, title }) => [id, title, id === current()]));
+    if (now === shown || items.querySelector('input')) return;
+    shown = now;
     items.replaceChildren(...all.map((one) => item(one, one.id === current())));
-    items.dataset.ready = 'true';
   }
   function item({ id, title, updated }, isCurrent) {
     return h('li', { class: isCurrent ? 'current' : '' },
@@ -30,12 +34,12 @@ export function listView({ current, left, signal }) {
     const field = h('input', { class: 'field', value: title, 'aria-label': 'Name of the conversation' });
     const done = async (keep) => {
       field.onblur = null;
-      if (keep && field.value.trim()) {
-        const conversation = await load(id);
-        await save({ ...conversation, title: field.value.trim() });
-      } else {
-        await refresh();
-      }
+      const name = field.value.trim();
+      field.remove();
+      shown = undefined;
+      if (!keep || !name) return refresh();
+      if (id === current()) renamed(name);
+      return save({ ...await load(id), title: name });
     };
     field.onblur = () => done(true);
     field.onkeydown = ({ key }) => {

@@ -1,6 +1,6 @@
 // One message as it is shown. `update` brings it up to date without touching what has not changed.
 
-import { h, icon, iconButton } from '../dom.js';
+import { copy, h, icon, iconButton } from '../dom.js';
 import { count, counted, duration, rate } from '../format.js';
 import { show } from '../markdown.js';
 
@@ -37,7 +37,10 @@ function editor(message, text, foot, actions) {
       if (field.value.trim()) actions.edit(message, field.value);
     },
     onkeydown: (event) => {
-      if (event.key === 'Escape') close();
+      if (event.key === 'Escape') {
+        event.preventDefault();
+        close();
+      }
       if (event.key === 'Enter' && !event.shiftKey) {
         event.preventDefault();
         form.requestSubmit();
@@ -131,12 +134,12 @@ function resultForm(message, actions) {
 
 function footOf(message, actions) {
   const parts = [branches(message, actions)];
-  const copy = iconButton('copy', 'Copy the answer', async () => {
-    await navigator.clipboard.writeText(message.text);
-    copy.classList.add('done');
-    setTimeout(() => copy.classList.remove('done'), 1_000);
+  const copying = iconButton('copy', 'Copy the answer', async () => {
+    await copy(message.text);
+    copying.classList.add('done');
+    setTimeout(() => copying.classList.remove('done'), 1_000);
   });
-  parts.push(copy, iconButton('again', 'Ask again', () => actions.again(message)));
+  parts.push(copying, iconButton('again', 'Ask again', () => actions.again(message)));
   if (message.text && !message.calls?.length && ['stopped', 'cut', 'failed'].includes(message.state)) {
     parts.push(iconButton('more', 'Go on from here', () => actions.goOn(message)));
   }

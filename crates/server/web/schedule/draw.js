@@ -3,7 +3,7 @@
 import { count, duration } from '../format.js';
 import { longestGap } from './causes.js';
 
-const GUTTER = 74;
+const GUTTER = 88;
 const RIGHT = 12;
 const STEPS = { top: 14, height: 132 };
 const LANE = 26;
@@ -138,7 +138,7 @@ function life({ pen, x, colours, view, timeline }, sequence) {
   const isCurrent = ended === undefined || ended >= view.to;
   if (isCurrent) {
     pen.text(8, middle, `#${sequence.id}`, colours.ink, { weight: 600 });
-    if (tenant) pen.text(GUTTER - 8, middle, timeline.state?.own === tenant ? 'you' : tenant.slice(0, 3), colours.muted, { anchor: 'end', size: 10 });
+    if (tenant && timeline.state?.tenants.length > 1) pen.text(GUTTER - 8, middle, timeline.state?.own === tenant ? 'you' : tenant.slice(0, 3), colours.muted, { anchor: 'end', size: 10 });
   } else if (ended > view.from) {
     const sign = { stop: '●', length: '●', cancelled: '×', failed: '!' }[how];
     pen.text(x(ended) + 3, middle, sign, how === 'failed' ? colours.bound : colours.muted, { size: how === 'cancelled' || how === 'failed' ? 13 : 8 });

@@ -50,6 +50,7 @@ class Schedule {
         iconButton('farther', 'Zoom out', () => this.zoom(2)),
         h('button', { type: 'button', class: 'quiet', onclick: () => this.export('svg') }, icon('save'), 'SVG'),
         h('button', { type: 'button', class: 'quiet', title: 'For andante simulate', onclick: () => exportTrace(this.timeline) }, icon('save'), 'Trace')),
+      h('p', { class: 'why' }, 'A step computes one token of every running answer, and as much of a prompt as fits below the bound. So a long prompt is read piece by piece, and no answer waits for it.'),
       h('div', { class: 'sheet timeline' }, this.canvas, legend(), this.inspected),
       section('Longest gaps between two tokens', this.gaps),
       h('div', { class: 'columns' }, section('What a step costs, as measured so far', this.costs), section('Tenants', this.tenants))));
