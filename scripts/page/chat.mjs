@@ -29,7 +29,7 @@ await check('a question is answered, and both are there after a reload', async (
 await check('an answer is stopped, kept as far as it came, and gone on with', async (page) => {
   await settings(page, { temperature: '0', max_tokens: '1500' });
   await page.goto(REAL);
-  await send(page, 'Count from one to one thousand, in words');
+  await send(page, 'Tell me a very long story about a forest');
   await page.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 20);
   await page.getByRole('button', { name: 'Stop' }).click();
   await answered(page);

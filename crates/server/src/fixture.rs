@@ -78,14 +78,7 @@ impl Fixture {
     }
 
     pub(crate) async fn call(&self, request: Request<Body>) -> Reply {
-        let response = self.respond(request).await;
-        let (parts, body) = response.into_parts();
-        let body = to_bytes(body, usize::MAX).await.expect("a body that ends");
-        Reply {
-            status: parts.status,
-            headers: parts.headers,
-            text: String::from_utf8(body.to_vec()).expect("text"),
-        }
+        Reply::of(self.respond(request).await).await
     }
 
     /// The response as soon as it has a head.
@@ -143,6 +136,17 @@ impl Drop for Fixture {
 }
 
 impl Reply {
+    /// Reads the body of a response, which must end.
+    pub(crate) async fn of(response: axum::response::Response) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = to_bytes(body, usize::MAX).await.expect("a body that ends");
+        Self {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8(body.to_vec()).expect("text"),
+        }
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).expect("JSON")
     }

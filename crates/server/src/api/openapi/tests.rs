@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::api;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Reply};
 
 async fn document(server: &Fixture) -> Value {
     let reply = server.get("/openapi.json").await;
@@ -58,8 +58,14 @@ async fn what_is_described_is_there_under_both_addresses() {
             for path in [&path, plain] {
                 let request = Request::builder().method(method.to_uppercase().as_str());
                 let request = request.uri(path).body(Body::from("{}")).unwrap();
-                let reply = server.call(request).await;
-                let told = operation["responses"].get(reply.status.as_str());
+                let response = server.respond(request).await;
+                let told = operation["responses"].get(response.status().as_str());
+                if path == "/timeline/events" {
+                    // It goes on for as long as the server does.
+                    assert!(told.is_some(), "{}", response.status());
+                    continue;
+                }
+                let reply = Reply::of(response).await;
                 assert!(told.is_some(), "{method} {path}: {}", reply.text);
                 assert!(
                     !reply.text.contains("there is no"),
