@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { answered, check, PICTURES, REAL, send, settings } from './check.mjs';
 
 /** Tokens of a prompt that takes many steps. */
-export const LONG = Array.from({ length: 2_200 }, (_, index) => `part${index % 89}`).join(' ');
+export const LONG = Array.from({ length: 700 }, (_, index) => `part${index % 89}`).join(' ');
 
 /** Gaps between tokens of each sequence, by the engine's log alone. */
 export function gapsOf(moments) {
@@ -44,7 +44,7 @@ await check('two tabs write while a third sends a long prompt: nobody stalls, an
   const before = (await log()).now_us;
   await send(third, LONG);
   await third.getByText(/Reading the prompt/).waitFor();
-  await third.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 0, null, { timeout: 120_000 });
+  await third.waitForFunction(() => document.querySelector('.message.model > .text')?.innerText.length > 0, null, { timeout: 300_000 });
   for (const tab of [third, ...tabs]) {
     await tab.keyboard.press('Escape');
     await answered(tab);
