@@ -134,7 +134,7 @@ impl Generation {
         let output = OutputStream::new(request.sampling.stop.clone());
         let (output, thinking) = match &request.opening {
             Some(opening) => {
-                let thinking = Thinking::new(request.sampling.reasoning_budget, opening.dialect());
+                let thinking = Thinking::new(request.sampling.reasoning_budget, opening);
                 (output.with_parser(opening.parser()), thinking)
             }
             None => (output, Thinking::default()),

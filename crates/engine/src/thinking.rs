@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use andante_text::Dialect;
+use andante_text::Opening;
 
 /// How often a model that ends its answer while it thinks is asked to go on.
 const MOST_ENDINGS: u32 = 4;
@@ -29,11 +29,11 @@ pub(crate) struct Thinking {
 }
 
 impl Thinking {
-    pub(crate) fn new(budget: Option<u32>, dialect: &Dialect) -> Self {
+    pub(crate) fn new(budget: Option<u32>, opening: &Opening) -> Self {
         Self {
             budget,
-            end: dialect.reasoning_end().to_vec(),
-            chance: dialect.reasoning_token(),
+            end: opening.dialect().reasoning_end().to_vec(),
+            chance: opening.reasoning_token(),
             ..Self::default()
         }
     }

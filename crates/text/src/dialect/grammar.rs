@@ -172,6 +172,10 @@ impl Opening {
     /// What may or must come before the answer.
     fn before(&self, lark: &mut Lark<'_>) -> String {
         if !self.is_harmony() {
+            if self.has_thought {
+                lark.lark.push_str(BLANKS);
+                return "BLANKS?".to_owned();
+            }
             return self.thoughts(self.is_thinking, lark);
         }
         // A prompt that has begun a message is gone on with as it is.

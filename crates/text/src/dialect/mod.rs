@@ -207,11 +207,12 @@ impl Dialect {
         let end = self.end_of(prompt);
         let said = end.coded.trim_ascii_end();
         let opens = |mark: Mark| said.ends_with(self.marks.bytes(mark).trim_ascii_end());
-        let mut thinks = self.syntax.thinks.iter();
+        let thinks = self.syntax.thinks;
         Opening {
             dialect: Arc::clone(self),
             tools: Arc::new(Tools::new(tools)),
-            is_thinking: thinks.any(|&(open, _)| opens(open)),
+            is_thinking: thinks.iter().any(|&(open, _)| opens(open)),
+            has_thought: thinks.iter().any(|&(_, close)| opens(close)),
             end: Arc::new(end),
         }
     }
@@ -352,6 +353,8 @@ pub struct Opening {
     tools: Arc<Tools>,
     /// Whether the prompt has opened reasoning.
     is_thinking: bool,
+    /// Whether it has closed it, as where the model is not to think.
+    has_thought: bool,
     end: Arc<End>,
 }
 
@@ -378,6 +381,12 @@ impl Opening {
     #[must_use]
     pub fn dialect(&self) -> &Dialect {
         &self.dialect
+    }
+
+    /// The token with which the answer may begin to think, if it is one; none where the prompt has closed its reasoning.
+    #[must_use]
+    pub fn reasoning_token(&self) -> Option<u32> {
+        self.dialect.reasoning_token.filter(|_| !self.has_thought)
     }
 
     /// The place at which the answer stands in a prompt, and what the prompt has said of it.

@@ -659,6 +659,11 @@ fn reasoning_may_come_before_a_forced_call() {
         model.accepts(&open, &format!("hm\n</think>\n\n{call}"));
         assert!(!model.follow(&open, call).0, "the reasoning is open");
         model.refuses(&open, "hm</think>Hello");
+        // A prompt that has closed it wants none.
+        let closed = forced(&model, "<think>\n\n</think>\n\n");
+        model.accepts(&closed, call);
+        model.accepts(&closed, &format!("\n\n{call}"));
+        model.refuses(&closed, &format!("<think>\nno\n</think>{call}"));
     }
     // A vocabulary without a token for it is no thinking model's.
     let model = Model::new("hermes", &[], CONTROL);
