@@ -127,8 +127,8 @@ impl Status {
     /// Takes a step, and gives the memory of one that is forgotten for the next.
     pub(crate) fn remember(&mut self, step: &mut StepRecord) {
         self.step_time[step.kind() as usize].add(step.actual_us);
-        if step.predicted_us > 0 {
-            let permille = step.actual_us.saturating_mul(1000) / step.predicted_us;
+        let permille = step.actual_us.saturating_mul(1000);
+        if let Some(permille) = permille.checked_div(step.predicted_us) {
             self.step_ratio.add(permille);
         }
         let full = self.recent.len() == Self::RECENT;

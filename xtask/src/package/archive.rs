@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use cargo_metadata::MetadataCommand;
 
 use super::{CYCLONEDX, extras, tool};
 use crate::peers;
@@ -76,8 +77,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
 /// The program without this machine's paths in it.
 fn program(root: &Path, out: &Path) -> Result<PathBuf> {
     let target = out.join("build");
-    let home = std::env::var("CARGO_HOME")
-        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))?;
+    let home = cargo_home(root)?;
     let flags = format!(
         "--remap-path-prefix={}=/andante --remap-path-prefix={home}=/cargo -C strip=symbols",
         root.display()
@@ -93,6 +93,17 @@ fn program(root: &Path, out: &Path) -> Result<PathBuf> {
     fs::copy(target.join("release/andante"), &program)?;
     fs::remove_dir_all(&target)?;
     Ok(program)
+}
+
+/// Where cargo keeps the sources of crates, which programs would name in their messages.
+fn cargo_home(root: &Path) -> Result<String> {
+    let metadata = MetadataCommand::new().current_dir(root).exec()?;
+    let paths = metadata
+        .packages
+        .iter()
+        .map(|package| package.manifest_path.as_str());
+    let mut homes = paths.filter_map(|path| Some(path.split_once("/registry/src/")?.0.to_owned()));
+    homes.next().context("no crate comes from a registry")
 }
 
 /// When the sources were committed, in seconds since 1970: the age of every file in the archive.
