@@ -449,7 +449,7 @@ mod tests {
         assert!(screen.iter().all(|line| line.chars().count() <= 70));
         assert!(
             screen[3].starts_with(
-                "longest gap 90 ms in the answer of 1: beside 80 tokens of the prompt of 2"
+                "longest gap 90 ms in the answer of 1: beside 80 tokens of the prompt"
             ),
             "{screen:#?}"
         );

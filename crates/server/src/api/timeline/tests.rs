@@ -34,9 +34,13 @@ async fn the_life_of_a_request_can_be_read() {
     let page = server.get("/timeline").await.json();
     let kinds = kinds(&page["moments"]);
     assert_eq!(kinds[..3], ["arrived", "admitted", "started"]);
-    // The prompt gives the first of Hello! and the end token.
-    assert_eq!(kinds[3..10], ["step"; 7]);
-    assert_eq!(kinds[10..], ["ended"]);
+    // The prompt, in one step or a few as the machine is fast, gives the first of Hello! and the end token.
+    let end = kinds.len() - 1;
+    assert!(
+        end >= 10 && kinds[3..end].iter().all(|kind| *kind == "step"),
+        "{kinds:?}"
+    );
+    assert_eq!(kinds[end], "ended");
     let moments = page["moments"].as_array().unwrap();
     assert_eq!(moments[0]["prompt_tokens"], 21);
     assert_eq!(
@@ -44,21 +48,23 @@ async fn the_life_of_a_request_can_be_read() {
         (&json!("normal"), &json!(true))
     );
     assert_eq!(moments[2]["cached_tokens"], 0);
-    let part = &moments[3]["prefill"][0];
-    assert_eq!(
-        (&part["tokens"], &part["last"], &part["id"]),
-        (&json!(21), &json!(true), &json!(1))
-    );
-    assert_eq!(
-        (&moments[4]["decode"], &moments[4]["rows"]),
-        (&json!([1]), &json!(1))
-    );
-    assert_eq!(moments[4]["resident"], 1);
+    let parts: Vec<&Value> = moments[3..end - 6]
+        .iter()
+        .map(|step| &step["prefill"][0])
+        .collect();
+    let tokens = parts.iter().map(|part| part["tokens"].as_u64().unwrap());
+    assert_eq!(tokens.sum::<u64>(), 21);
+    assert!(parts.iter().all(|part| part["id"] == 1));
+    assert_eq!(parts.last().unwrap()["last"], true);
+    for step in &moments[end - 6..end] {
+        assert_eq!((&step["decode"], &step["rows"]), (&json!([1]), &json!(1)));
+        assert_eq!(step["resident"], 1);
+    }
     assert_eq!(
         (
-            &moments[10]["how"],
-            &moments[10]["tokens"],
-            &moments[10]["id"]
+            &moments[end]["how"],
+            &moments[end]["tokens"],
+            &moments[end]["id"]
         ),
         (&json!("stop"), &json!(7), &json!(1))
     );
@@ -70,7 +76,7 @@ async fn the_life_of_a_request_can_be_read() {
         }
     }
     assert_eq!(page["missed"], false);
-    assert_eq!(page["counts"]["steps"], 7);
+    assert_eq!(page["counts"]["steps"], end - 3);
 }
 
 #[tokio::test]
@@ -78,7 +84,7 @@ async fn only_what_is_asked_for_comes() {
     let server = answered("ann").await;
     let page = server.get("/timeline").await.json();
     let moments = page["moments"].as_array().unwrap();
-    let last = moments[10]["at_us"].as_u64().unwrap();
+    let last = moments.last().unwrap()["at_us"].as_u64().unwrap();
     let since = |us: u64| format!("/timeline?x=1&since_us={us}");
     let page = server.get(&since(last)).await.json();
     // The step that ended it was over when it was.
@@ -147,8 +153,8 @@ async fn a_stream_goes_on_with_what_happens_and_ends_with_the_engine() {
     assert!(state["now_us"].is_u64() && state["stall"]["asked_us"] == 100_000);
     let before = data(&first, "moments").expect("what was before");
     assert_eq!(
-        (kinds(&before["moments"]).len(), &before["missed"]),
-        (11, &json!(false))
+        (kinds(&before["moments"]).last(), &before["missed"]),
+        (Some(&"ended"), &json!(false))
     );
     server
         .chat(&json!({"messages": user("hi"), "temperature": 0}))
