@@ -18,7 +18,7 @@ async function scene(page, context) {
   const third = await context.newPage();
   await third.goto(`${REAL}/#/chat/new`);
   await third.waitForTimeout(1_500);
-  await send(third, LONG);
+  await send(third, `${LONG} `.repeat(5));
   await third.getByText(/Reading the prompt/).waitFor();
   await third.screenshot({ path: `${PICTURES}/reading.png` });
   await page.bringToFront();

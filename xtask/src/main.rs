@@ -44,7 +44,7 @@ const USAGE: &str = "usage: cargo xtask <command>
           llama.cpp's own tests of its server
   page [NAME…]
           drives the page in Chromium (Debian's package) against real servers: chat, schedule, hostile answers, keys,
-          accessibility; of the modules in scripts/page that are named, or all
+          accessibility; of the modules in scripts/page that are named, or all that check something
   shared-store
           two servers share their KV through an S3-compatible server from a Python package, which then goes away
   package [--check]

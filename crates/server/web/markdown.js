@@ -57,8 +57,8 @@ function blocksOf(text) {
   const env = {};
   const tokens = markdown.parse(text, env);
   const lines = text.split('\n');
-  // A definition at the end may change a link at the beginning.
-  const references = Object.keys(env.references ?? {}).join(' ');
+  // A definition at the end, and each letter of its address, may change a link at the beginning.
+  const references = JSON.stringify(env.references ?? {});
   const blocks = [];
   for (let start = 0; start < tokens.length;) {
     let end = start;

