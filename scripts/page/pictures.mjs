@@ -19,7 +19,7 @@ async function scene(page, context) {
   await third.goto(`${REAL}/#/chat/new`);
   await third.waitForTimeout(1_500);
   await send(third, `${LONG} `.repeat(5));
-  await third.getByText(/Reading the prompt/).waitFor();
+  await third.waitForTimeout(700);
   await third.screenshot({ path: `${PICTURES}/reading.png` });
   await page.bringToFront();
   await page.getByRole('link', { name: 'Schedule' }).click();

@@ -52,13 +52,15 @@ purifier.addHook('afterSanitizeAttributes', (node) => {
   }
 });
 
+/** All that a token's HTML is made of: lines alone are not enough, since what follows a list may space its items out. */
+const essence = ({ type, tag, hidden, info, content, attrs }) => [type, tag, hidden, info, content, attrs];
+
 /** The top-level blocks of a text: what each is made of, and its HTML when it is asked for. */
 function blocksOf(text) {
   const env = {};
   const tokens = markdown.parse(text, env);
-  const lines = text.split('\n');
   // A definition at the end, and each letter of its address, may change a link at the beginning.
-  const references = JSON.stringify(env.references ?? {});
+  const references = env.references ?? {};
   const blocks = [];
   for (let start = 0; start < tokens.length;) {
     let end = start;
@@ -68,9 +70,8 @@ function blocksOf(text) {
       if (depth <= 0 || end === tokens.length) break;
     }
     const part = tokens.slice(start, end);
-    const [first, last] = tokens[start].map ?? [0, lines.length];
     blocks.push({
-      source: `${tokens[start].type} ${references} ${lines.slice(first, last).join('\n')}`,
+      source: JSON.stringify([references, part.map(essence)]),
       html: () => markdown.renderer.render(part, markdown.options, env),
     });
     start = end;
