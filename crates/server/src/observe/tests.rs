@@ -1,6 +1,7 @@
 //! What is told of requests that end well, badly, or not at all.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,7 +14,9 @@ use crate::fixture::{Fixture, conversation, user};
 fn observed() -> (Fixture, Arc<Mutex<Vec<Observed>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
-    let server = Fixture::with(conversation(), |engine, server| {
+    // Slow enough to be seen at work.
+    let model = conversation().on_forward(|_| std::thread::sleep(Duration::from_millis(1)));
+    let server = Fixture::with(model, |engine, server| {
         engine.sessions = 1;
         engine.max_queue = 1;
         server.observer = Some(Observer::new(move |observed| {
@@ -123,7 +126,7 @@ async fn an_answer_that_fails_is_told_with_the_reason() {
     let ask = server.chat(&endless);
     let end = async {
         while server.engine.status().scheduler.active == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         server.engine.shutdown(andante_engine::Shutdown::Now);
     };
