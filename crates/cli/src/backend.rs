@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use andante_compute::{CpuBackend, CpuConfig, WeightForm};
+use andante_compute::{CpuBackend, CpuConfig, WeightForm, laid_out_bytes};
 use andante_gguf::GgufFile;
 use andante_model::{Model, is_of_experts};
 use anyhow::{Context, Result};
@@ -124,7 +124,7 @@ fn placement(file: &GgufFile, wish: Weights) -> WeightForm {
     }
 }
 
-/// What the weights of a file take.
+/// What the weights of a file take in memory.
 #[derive(Clone, Copy)]
 struct Size {
     bytes: u64,
@@ -139,7 +139,7 @@ impl Size {
             expert_bytes: 0,
         };
         for tensor in file.tensors() {
-            let bytes = tensor.data.len() as u64;
+            let bytes = laid_out_bytes(&tensor);
             size.bytes += bytes;
             if is_of_experts(tensor.name) {
                 size.expert_bytes += bytes;

@@ -17,7 +17,7 @@ mod simd;
 pub use deepseek4::{CpuChoices, CpuRecords};
 pub use isa::{Isa, Level};
 pub use kv::{CpuKv, KvType};
-pub use matmul::WeightForm;
+pub use matmul::{WeightForm, laid_out_bytes};
 pub use memory::CpuBuffer;
 pub use peak::Peak;
 

@@ -17,7 +17,7 @@ pub use backend::{
 pub use batch::{Batch, BatchSequence, Logits};
 pub use cpu::{
     CpuBackend, CpuBuffer, CpuChoices, CpuConfig, CpuKv, CpuRecords, CpuWeight, Isa, KvType, Level,
-    Peak, WeightForm,
+    Peak, WeightForm, laid_out_bytes,
 };
 pub use deepseek4::{
     CompressSpec, CompressWeights, CompressedRows, Deepseek4, HyperSpec, HyperWeights, IndexSpec,

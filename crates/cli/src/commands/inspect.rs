@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use andante_compute::{CpuConfig, Peak};
+use andante_compute::{CpuConfig, Peak, laid_out_bytes};
 use andante_gguf::{Array, GgufFile, Value};
 use andante_model::{KvLayout, Outline};
 use anyhow::Result;
@@ -77,7 +77,7 @@ fn print_outline(file: &GgufFile, outline: &Outline, args: &InspectArgs) -> Resu
     for (kind, count) in &outline.layers {
         print(format_args!("  {count:5} with {kind}\n"))?;
     }
-    let weights: u64 = file.tensors().map(|tensor| tensor.data.len() as u64).sum();
+    let weights: u64 = file.tensors().map(|tensor| laid_out_bytes(&tensor)).sum();
     print(format_args!(
         "\nmemory\n{:12.1} MB weights\n",
         mega(weights)

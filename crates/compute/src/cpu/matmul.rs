@@ -38,6 +38,17 @@ use smallvec::SmallVec;
 use std::sync::{Mutex, PoisonError};
 use stored::{Stored, StoredGroup};
 
+/// Bytes that a tensor takes in memory where it is [laid out](WeightForm::LaidOut): about those of the file, but for formats
+/// whose codes are indices of a grid, which are looked up.
+#[must_use]
+pub fn laid_out_bytes(tensor: &Tensor<'_>) -> u64 {
+    let bytes = match Kind::of(tensor.format) {
+        Some(kind) => Packed::bytes(tensor, kind),
+        None => tensor.data.len(),
+    };
+    bytes as u64
+}
+
 /// A weight matrix ready to be multiplied: `[rows, cols]`, outputs by inputs.
 pub(crate) struct Matrix {
     rows: usize,

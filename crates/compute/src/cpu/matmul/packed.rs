@@ -215,6 +215,11 @@ impl Kind {
         })
     }
 
+    /// Lines and lanes of a group with so many blocks in a row.
+    fn group(self, blocks: usize) -> (usize, usize) {
+        (blocks * self.bits, self.scales.lanes(blocks))
+    }
+
     /// Columns that share one weight scale.
     pub(crate) fn span(self) -> usize {
         BLOCK / self.scales.spans()
@@ -282,6 +287,13 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
+    /// Bytes that a tensor of `kind` takes.
+    pub(super) fn bytes(tensor: &Tensor<'_>, kind: Kind) -> usize {
+        let (lines, lanes) = kind.group(tensor.cols() / BLOCK);
+        let group = lines * size_of::<Line>() + lanes * size_of::<Lanes>();
+        tensor.rows().div_ceil(STRIP) * group
+    }
+
     /// Lays out a tensor of `kind`, all threads together.
     ///
     /// # Errors
@@ -293,7 +305,7 @@ impl Packed {
     ) -> Result<Self, ComputeError> {
         let (rows, blocks) = (tensor.rows(), tensor.cols() / BLOCK);
         let groups = rows.div_ceil(STRIP);
-        let (lines, lanes) = (blocks * kind.bits, kind.scales.lanes(blocks));
+        let (lines, lanes) = kind.group(blocks);
         let mut packed = Self {
             kind,
             blocks,
@@ -326,8 +338,7 @@ impl Packed {
 
     /// The rows `16 index..16 index + 16`.
     pub(crate) fn group(&self, index: usize) -> Group<'_> {
-        let lines = self.blocks * self.kind.bits;
-        let lanes = self.kind.scales.lanes(self.blocks);
+        let (lines, lanes) = self.kind.group(self.blocks);
         Group {
             kind: self.kind,
             blocks: self.blocks,

@@ -427,6 +427,25 @@ fn a_value_that_is_no_number_spoils_its_own_row_only() {
     }
 }
 
+/// A matrix of 32 rows and 512 columns.
+#[test]
+fn what_a_tensor_takes_in_memory_is_known_before() {
+    for (format, bits) in [
+        (Format::F16, 16.0),
+        (Format::Q8_0, 8.5),
+        (Format::Q4_0, 4.5),
+        (Format::IQ1_S, 1.5625),
+        // 2.0625 and 3.4375 in the file.
+        (Format::IQ2_XXS, 3.3125),
+        (Format::IQ3_S, 4.3125),
+    ] {
+        let data = weights(format, 32, 512);
+        let tensor = Tensor::new("w", &[512, 32], format, &data);
+        let bytes = 32.0 * 512.0 * bits / 8.0;
+        assert_eq!(laid_out_bytes(&tensor) as f64, bytes, "{format:?}");
+    }
+}
+
 #[test]
 fn an_empty_tensor_is_refused_by_name() {
     let tensor = Tensor::new("blk.0.empty", &[32, 0], Format::F32, &[]);
