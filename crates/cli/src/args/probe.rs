@@ -53,6 +53,15 @@ pub(crate) struct StallArgs {
     /// Tokens of the long prompt
     #[arg(long, value_name = "TOKENS", default_value_t = 5000)]
     pub(crate) long: u32,
+    /// Tokens before those of the long prompt that the server has processed already, as those of a long conversation: it
+    /// resumes there, at that depth
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 0,
+        conflicts_with = "alone"
+    )]
+    pub(crate) resume: u32,
     /// Tokens of the prompt that comes half a second after the long one
     #[arg(long, value_name = "TOKENS", default_value_t = 60)]
     pub(crate) short: u32,

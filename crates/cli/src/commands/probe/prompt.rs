@@ -53,5 +53,16 @@ impl Prompts {
     }
 }
 
+/// One prompt behind another.
+pub(super) fn join(beginning: &Value, rest: Value) -> Value {
+    match (beginning, rest) {
+        (Value::Array(beginning), Value::Array(rest)) => {
+            [&beginning[..], &rest[..]].concat().into()
+        }
+        (Value::String(beginning), Value::String(rest)) => format!("{beginning} {rest}").into(),
+        _ => unreachable!("a server's prompts have one form"),
+    }
+}
+
 #[cfg(test)]
 mod tests;

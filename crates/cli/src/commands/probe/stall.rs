@@ -12,6 +12,7 @@ use thiserror::Error;
 use super::answer::Answer;
 use super::client::Running;
 use super::metrics::{Window, gaps_ms, longest, mean, median, percentile, stall_ratio};
+use super::prompt::join;
 use super::target::Target;
 use crate::args::StallArgs;
 
@@ -53,6 +54,10 @@ pub(super) enum Void {
     NewcomerLate,
     #[error("{cached} of {0}'s {prompt} prompt tokens came from a cache", cached = .1, prompt = .2)]
     Cached(Role, u64, u64),
+    #[error(
+        "the server knew {0} tokens of the {1} where the long prompt was to resume (more memory for its cache?)"
+    )]
+    Forgotten(u64, u64),
 }
 
 /// Who sent a request.
@@ -117,6 +122,12 @@ pub(super) fn round(target: &mut Target, args: &StallArgs, timeout: Duration) ->
     } else {
         None
     };
+    let beginning = (args.resume > 0).then(|| target.prompt(args.resume));
+    if let Some(beginning) = &beginning {
+        target
+            .ask_cached(beginning.clone(), ANSWER)?
+            .finish(deadline);
+    }
     let mut victims = Vec::new();
     for _ in 0..args.victims {
         victims.push(target.ask(32, args.victim_tokens, None)?);
@@ -124,7 +135,13 @@ pub(super) fn round(target: &mut Target, args: &StallArgs, timeout: Duration) ->
     for victim in &victims {
         victim.wait_for(CALM_TOKENS + SLACK, deadline);
     }
-    let long = target.ask(args.long, ANSWER, None)?;
+    let long = match &beginning {
+        Some(beginning) => {
+            let whole = join(beginning, target.prompt(args.long));
+            target.ask_cached(whole, ANSWER)?
+        }
+        None => target.ask(args.long, ANSWER, None)?,
+    };
     let before: Vec<_> = victims.iter().map(Running::events).collect();
     std::thread::sleep(NEWCOMER_AFTER);
     let short = target.ask(args.short, ANSWER, None)?;
@@ -156,7 +173,7 @@ impl Round {
 
     /// The measures, if what had to overlap did.
     pub(super) fn measures(&self, args: &StallArgs) -> Result<Measures, Void> {
-        let window = self.contended()?;
+        let window = self.contended(args)?;
         let calm = |victim: &Answer| {
             let (start, end) = (victim.sent, self.long.sent);
             gaps_ms(&before(victim, end), Window { start, end })
@@ -216,7 +233,7 @@ impl Round {
     }
 
     /// From the long prompt's sending to its first token, when everything that had to happen by then did.
-    fn contended(&self) -> Result<Window, Void> {
+    fn contended(&self, args: &StallArgs) -> Result<Window, Void> {
         for (role, answer) in self.answers() {
             if let Some(failure) = &answer.failure {
                 return Err(Void::Failed(role, failure.clone()));
@@ -248,10 +265,19 @@ impl Round {
         let prompts = [(Role::Long, &self.long), (Role::Newcomer, &self.short)];
         let alone = self.alone.iter().map(|answer| (Role::Alone, answer));
         for (role, answer) in prompts.into_iter().chain(alone) {
-            if let Some(usage) = answer
-                .usage
-                .filter(|usage| usage.cached * 10 > usage.prompt)
-            {
+            let Some(usage) = answer.usage else {
+                continue;
+            };
+            let known = if role == Role::Long {
+                u64::from(args.resume)
+            } else {
+                0
+            };
+            // Caches know whole blocks.
+            if usage.cached * 10 < known * 9 {
+                return Err(Void::Forgotten(usage.cached, known));
+            }
+            if usage.cached.saturating_sub(known) * 10 > usage.prompt.saturating_sub(known) {
                 return Err(Void::Cached(role, usage.cached, usage.prompt));
             }
         }

@@ -115,9 +115,24 @@ impl Target {
         self.endpoint.start(body, tenant)
     }
 
+    /// A new prompt of `tokens` tokens.
+    pub(super) fn prompt(&mut self, tokens: u32) -> Value {
+        self.prompts.prompt(tokens)
+    }
+
+    /// Sends a prompt whose beginning the server may know, and which it is to remember.
+    pub(super) fn ask_cached(&self, prompt: Value, answer: u32) -> Result<Running> {
+        self.endpoint
+            .start(self.form_body(prompt, answer, true), None)
+    }
+
     /// A request's body with a prompt that was never sent before.
     pub(super) fn body(&mut self, prompt: u32, answer: u32) -> String {
-        let prompt = self.prompts.prompt(prompt);
+        let prompt = self.prompt(prompt);
+        self.form_body(prompt, answer, false)
+    }
+
+    fn form_body(&self, prompt: Value, answer: u32, cache: bool) -> String {
         let mut body = json!({
             "max_tokens": answer,
             "temperature": 0,
@@ -134,7 +149,7 @@ impl Target {
         }
         if self.form.extras {
             body["ignore_eos"] = true.into();
-            body["cache_prompt"] = false.into();
+            body["cache_prompt"] = cache.into();
         }
         body.to_string()
     }

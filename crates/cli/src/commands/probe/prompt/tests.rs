@@ -40,3 +40,17 @@ fn a_seed_repeats_the_prompts() {
         Prompts::new(Some(8)).prompt(20)
     );
 }
+
+#[test]
+fn one_prompt_continues_another_in_both_forms() {
+    let mut prompts = Prompts::new(Some(1));
+    for ids in [true, false] {
+        prompts.ids = ids;
+        let (beginning, rest) = (prompts.prompt(5), prompts.prompt(3));
+        let whole = join(&beginning, rest);
+        let (whole, beginning) = (whole.to_string(), beginning.to_string());
+        let beginning = beginning.trim_end_matches(['"', ']']);
+        assert!(whole.starts_with(beginning), "{whole} after {beginning}");
+        assert_eq!(whole.split([',', ' ']).count(), 8);
+    }
+}

@@ -1,5 +1,6 @@
 //! A scripted server: rounds that show something, and every way in which one shows nothing.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
 
@@ -215,18 +216,54 @@ fn a_prompt_that_was_cached_makes_it_void() {
     let void = measure("", |request, reply| {
         let long = request.prompt_tokens() == LONG;
         if long {
-            sleep(Duration::from_millis(PREFILL_MS));
-            reply.open();
-            reply.token();
-            let usage = "{\"prompt_tokens\":3000,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":2999}}";
-            reply.chunk(&format!(
-                "data: {{\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"
-            ));
-            reply.chunk("");
+            answer_cached(reply, LONG, 2999);
         }
         long
     });
     assert_eq!(void.unwrap_err(), Void::Cached(Role::Long, 2999, 3000));
+}
+
+/// An answer to a long prompt of which so much was cached.
+fn answer_cached(reply: &mut Reply, prompt: usize, cached: usize) {
+    sleep(Duration::from_millis(PREFILL_MS));
+    reply.open();
+    reply.token();
+    let usage = format!(
+        "{{\"prompt_tokens\":{prompt},\"completion_tokens\":1,\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}}}"
+    );
+    reply.chunk(&format!(
+        "data: {{\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"
+    ));
+    reply.chunk("");
+}
+
+#[test]
+fn a_prompt_resumes_behind_what_the_server_has_seen() {
+    const DEPTH: usize = 1000;
+    for (cached, expected) in [
+        (960, Ok(())),
+        (0, Err(Void::Forgotten(0, 1000))),
+        (3999, Err(Void::Cached(Role::Long, 3999, 4000))),
+    ] {
+        let seen = Mutex::new(Vec::new());
+        let measured = measure(&format!("--resume {DEPTH}"), move |request, reply| {
+            let whole = request.body["prompt"].as_array().expect("token ids");
+            match whole.len() {
+                DEPTH => {
+                    assert_eq!(request.body["cache_prompt"], true);
+                    seen.lock().unwrap().clone_from(whole);
+                    false
+                }
+                all if all == DEPTH + LONG => {
+                    assert_eq!(whole[..DEPTH], seen.lock().unwrap()[..]);
+                    answer_cached(reply, all, cached);
+                    true
+                }
+                _ => false,
+            }
+        });
+        assert_eq!(measured.map(|_| ()), expected, "{cached} cached");
+    }
 }
 
 #[test]
