@@ -14,6 +14,8 @@ mod log;
 mod models;
 mod notify;
 mod objects;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod peer;
 mod plot;

@@ -29,6 +29,11 @@ impl Observer {
     pub fn new(tell: impl Fn(Observed) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
+
+    /// Tells it of a request.
+    pub fn hear(&self, observed: Observed) {
+        (self.0)(observed);
+    }
 }
 
 impl fmt::Debug for Observer {
@@ -224,7 +229,7 @@ impl Observation {
         if let Some(mut observed) = self.observed.take() {
             observed.ended = SystemTime::now();
             observed.error = error;
-            (self.observer.0)(*observed);
+            self.observer.hear(*observed);
         }
     }
 }

@@ -24,7 +24,6 @@ fn keys_come_from_arguments_and_a_file() {
     let path = folder.path().join("keys");
     fs::write(&path, "# ours\nann:sk-1\nsk-2\n").unwrap();
     let mut args = AccessArgs {
-        vllm_metrics: false,
         api_key: vec![ApiKey::parse("bob:sk-3").unwrap()],
         api_key_file: Some(path.clone()),
         cors_origin: Vec::new(),

@@ -127,13 +127,6 @@ const FLAGS: &[Flag] = &[
             "a budget that is used up ends reasoning by the model's own tokens, without a message",
         ),
     ),
-    flag(
-        "trace",
-        One,
-        Refused(
-            "not there: --record writes what the scheduler decides, and the log has a line for each request",
-        ),
-    ),
     flag("kv-cache-min-tokens", One, Instead(WHOLE_BLOCKS)),
     flag("kv-cache-cold-max-tokens", One, Instead(WHOLE_BLOCKS)),
     flag(

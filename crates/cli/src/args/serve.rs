@@ -66,18 +66,14 @@ pub(crate) struct ServeArgs {
     /// Seconds that a client may leave its answer unread
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub(crate) idle_client_timeout_s: u32,
-    /// Write every decision of the scheduler to this file, for `andante simulate`; prompts are in it as token ids
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
     /// Seconds that running answers get to finish after SIGINT or SIGTERM
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) drain_s: u64,
     /// Seconds that a step may take before the process takes itself to be stuck, leaves a report and ends
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) watchdog_s: u32,
-    /// How the log is written to standard error: lines to read, or one JSON object a line
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    pub(crate) log_format: LogFormat,
     /// Go to this folder first; relative paths begin there
     #[arg(long, value_name = "DIR")]
     pub(crate) chdir: Option<PathBuf>,
@@ -112,9 +108,6 @@ pub(crate) struct AccessArgs {
     /// File of such keys, with their limits, one a line
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
-    /// Give `/metrics` the names too that llm-d and the endpoint picker of Kubernetes' gateway read
-    #[arg(long)]
-    pub(crate) vllm_metrics: bool,
     /// Origin whose web pages may call, beside this machine's; `*` is all. May be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Vec<String>,
@@ -136,6 +129,33 @@ pub(crate) struct AccessArgs {
     /// Seconds of silence on a stream after which the client is told that its request is alive
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep_alive_s: u32,
+}
+
+/// What is told of its work, and to whom.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Watching")]
+pub(crate) struct WatchArgs {
+    /// How the log is written to standard error: lines to read, or one JSON object a line
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    /// Give `/metrics` the names too that llm-d and the endpoint picker of Kubernetes' gateway read
+    #[arg(long)]
+    pub(crate) vllm_metrics: bool,
+    /// Write every decision of the scheduler to this file, for `andante simulate`; prompts are in it as token ids
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Write whole sessions to this file, for reports of faults: prompts as the model sees them, what was found of them, every
+    /// token and what was read from it. Whoever reads the file reads all that was said
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Largest size of that file, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "trace", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) trace_mib: u32,
+    /// Send a span for each request to this collector, by OTLP over HTTP, such as http://localhost:4318
+    /// [default: what OTEL_EXPORTER_OTLP_ENDPOINT says, else none]
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
 }
 
 /// What names a request's tenant.

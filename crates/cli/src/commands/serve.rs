@@ -4,7 +4,7 @@ mod startup;
 
 use std::time::Duration;
 
-use andante_engine::{EngineConfig, Health, Tenant};
+use andante_engine::{EngineConfig, Health, Tenant, TranscriptConfig};
 use andante_server::{ApiKey, Listener, Loading, Phase, Server, ServerConfig, TenantSource};
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,6 +15,8 @@ use crate::args::{AccessArgs, ServeArgs, TenantFrom, Weights};
 use crate::log;
 use crate::notify::Notify;
 use crate::objects;
+#[cfg(feature = "otlp")]
+use crate::otlp::Traces;
 use crate::output::print;
 use crate::report::Reporter;
 use crate::session::{self, Session};
@@ -29,7 +31,7 @@ const WATCH: Duration = Duration::from_millis(500);
 
 /// Loads the model, listens, serves. Ends well after a signal, with an error when the engine has failed.
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    log::init(args.log_format);
+    log::init(args.watch.log_format);
     if let Some(folder) = &args.chdir {
         std::env::set_current_dir(folder)
             .with_context(|| format!("--chdir: cannot go to {}", folder.display()))?;
@@ -72,7 +74,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     reporter.engine(session.handle.clone());
     let notify = watch_over(&session, args, &reporter)?;
     let bound = Bound { listener, address };
-    runtime.block_on(serve(bound, keys, &session, args, &notify))?;
+    let mut config = server_config(&session, args, keys);
+    // Dropped at the end, it sends what is left.
+    #[cfg(feature = "otlp")]
+    let _traces = traces(&mut config, args)?;
+    runtime.block_on(serve(bound, config, &session, args, &notify))?;
     let ended = session.finish();
     if let Err(error) = &ended {
         reporter.tell(&format!("{error:#}"));
@@ -118,31 +124,51 @@ fn configure(config: &mut EngineConfig, args: &ServeArgs) {
     config.queue_timeout_s = args.queue_timeout_s;
     config.first_token_timeout_s = args.ttft_timeout_s;
     config.reader_timeout_s = args.idle_client_timeout_s;
-    config.record = args.record.clone();
+    config.record = args.watch.record.clone();
+    config.transcript = args.watch.trace.clone().map(|path| TranscriptConfig {
+        path,
+        most_bytes: u64::from(args.watch.trace_mib) << 20,
+    });
     config.pooling = args.pooling.map(Into::into);
 }
 
-async fn serve(
-    bound: Bound,
-    api_keys: Vec<ApiKey>,
-    session: &Session,
-    args: &ServeArgs,
-    notify: &Notify,
-) -> Result<()> {
+/// Has spans made of requests, if they have anywhere to go.
+#[cfg(feature = "otlp")]
+fn traces(config: &mut ServerConfig, args: &ServeArgs) -> Result<Option<Traces>> {
+    let usual = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+    let Some(endpoint) = args.watch.otlp_endpoint.clone().or_else(usual) else {
+        return Ok(None);
+    };
+    let traces = Traces::start(&endpoint, &config.model_name).context("--otlp-endpoint")?;
+    config.observer = Some(traces.observer());
+    tracing::info!("spans of requests go to {endpoint}");
+    Ok(Some(traces))
+}
+
+fn server_config(session: &Session, args: &ServeArgs, api_keys: Vec<ApiKey>) -> ServerConfig {
     let access = &args.access;
-    let config = ServerConfig {
+    ServerConfig {
         drain_timeout: Duration::from_secs(args.drain_s),
         tenant_from: tenant_from(args, !api_keys.is_empty()),
         isolate_tenants: args.kv_isolate_tenants,
         api_keys,
         cors_origins: cors_origins(access),
-        vllm_metrics: access.vllm_metrics,
+        vllm_metrics: args.watch.vllm_metrics,
         body_limit_bytes: (access.max_body_mib as usize) << 20,
         max_connections: access.max_connections as usize,
         keep_alive: Duration::from_secs(access.keep_alive_s.into()),
         formats: session.formats.clone(),
         ..ServerConfig::new(args.alias.as_ref().unwrap_or(&session.name))
-    };
+    }
+}
+
+async fn serve(
+    bound: Bound,
+    config: ServerConfig,
+    session: &Session,
+    args: &ServeArgs,
+    notify: &Notify,
+) -> Result<()> {
     let (phases, phase) = watch::channel(Phase::Serve);
     let signals = Signals::new()?;
     let startup = Startup {

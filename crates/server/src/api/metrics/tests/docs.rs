@@ -14,7 +14,7 @@ use crate::fixture::{Fixture, user};
 
 const HEAD: &str = "# Metrics
 
-Made from the code; a test compares, and says how to make it anew.
+Made from the code by `cargo xtask docs`; a test compares.
 
 `GET /metrics` answers in OpenMetrics where the `Accept` header says so, as Prometheus does, and else in Prometheus' older text \
 format. Reading costs the engine the copy of a few kilobytes between two steps. Where the server has API keys, a scraper needs \
@@ -130,10 +130,7 @@ fn table(page: &mut String, families: &[&Family]) {
 #[tokio::test]
 async fn the_page_in_docs_is_that_of_the_code() {
     let kept = std::fs::read_to_string(root().join("docs/metrics.md")).expect("the page");
-    assert!(
-        kept == page(&all().await),
-        "run `cargo test -p andante-server --lib -- --ignored write_the_page`"
-    );
+    assert!(kept == page(&all().await), "run `cargo xtask docs`");
 }
 
 /// Writes the page anew.
