@@ -6,6 +6,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+/// What is tested beside the usual program: what packages have.
+pub(crate) const FEATURES: &str = "andante-cli/otlp";
+
 /// Runs all checks from `root`; the first failure ends the run.
 pub(crate) fn run(root: &Path) -> Result<()> {
     step("tidy", || crate::tidy::run(root))?;
@@ -17,6 +20,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             "clippy",
             "--workspace",
             "--all-targets",
+            "--features",
+            FEATURES,
             "--locked",
             "--",
             "-D",
@@ -24,11 +29,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ],
         &[],
     )?;
-    cargo(root, "tests", &["test", "--workspace", "--locked"], &[])?;
+    let tests = ["test", "--workspace", "--features", FEATURES, "--locked"];
+    cargo(root, "tests", &tests, &[])?;
     step("clients", || crate::clients::run(root, &[]))?;
     step("clients on a real model", || {
         crate::clients::run(root, &["--real".to_owned()])
     })?;
+    step("watch", || crate::watch::run(root))?;
     step("page", || crate::page::run(root, &[]))?;
     // Once more by itself: how many states there are is a result.
     cargo(

@@ -13,6 +13,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::ci::FEATURES;
 use crate::served::Server;
 use crate::{andante, peers};
 
@@ -86,7 +87,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
 pub(crate) fn build(root: &Path) -> Result<()> {
     peers::run(
         Command::new(env!("CARGO"))
-            .args(["test", "--workspace", "--locked", "--no-run", "--quiet"])
+            .args(["test", "--workspace", "--features", FEATURES, "--locked"])
+            .args(["--no-run", "--quiet"])
             .current_dir(root),
     )
 }

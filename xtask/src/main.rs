@@ -5,9 +5,11 @@ mod andante;
 mod bench_depth;
 mod bench_peers;
 mod bench_stalls;
+mod bench_watching;
 mod callgrind;
 mod ci;
 mod clients;
+mod docs;
 mod kill_store;
 mod mutants;
 mod package;
@@ -18,6 +20,7 @@ mod served;
 mod shared_store;
 mod soak;
 mod tidy;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,6 +48,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   page [NAME…]
           drives the page in Chromium (Debian's package) against real servers: chat, schedule, hostile answers, keys,
           accessibility; of the modules in scripts/page that are named, or all that check something
+  watch   has Prometheus (Debian's package) scrape a server and answer the dashboard's questions, a collector of OpenTelemetry's spans
+          take its requests, and reads its trace of whole sessions
+  docs    makes docs/metrics.md anew from the code
   shared-store
           two servers share their KV through an S3-compatible server from a Python package, which then goes away
   package [--check]
@@ -60,6 +66,8 @@ const USAGE: &str = "usage: cargo xtask <command>
           time of a generated token by the tokens before it, on the random DeepSeek V4, and its figure for the documentation
   bench-stalls [--rounds N] [--sessions N] [--threads N] [--long TOKENS]
           builds llama-server and andante, probes both by turns, prints the ratios that are to hold
+  bench-watching [--rounds N] [--sessions N] [--threads N]
+          generation with and without a reader of the timeline, `andante top` and a scrape each second, by turns
 ";
 
 #[expect(clippy::print_stderr, reason = "a command-line tool talks to its user")]
@@ -77,12 +85,15 @@ fn main() -> ExitCode {
         Some("restart-store") => restart_store::run(&root(), &args[1..]),
         Some("clients") => clients::run(&root(), &args[1..]),
         Some("page") => page::run(&root(), &args[1..]),
+        Some("watch") => watch::run(&root()),
+        Some("docs") => docs::run(&root()),
         Some("shared-store") => shared_store::run(&root(), &args[1..]),
         Some("package") => package::package(&root(), &args[1..]),
         Some("dist") => package::dist(&root(), &args[1..]),
         Some("bench-peers") => bench_peers::run(&root(), &args[1..]),
         Some("bench-depth") => bench_depth::run(&root(), &args[1..]),
         Some("bench-stalls") => bench_stalls::run(&root(), &args[1..]),
+        Some("bench-watching") => bench_watching::run(&root(), &args[1..]),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::ci::FEATURES;
 use crate::peers;
 
 /// What makes Debian packages of Rust programs.
@@ -60,7 +61,7 @@ pub(crate) fn can_check() -> bool {
 }
 
 fn build(root: &Path) -> Result<PathBuf> {
-    let program = crate::andante::build(root)?;
+    let program = crate::andante::build_with(root, &["--features", FEATURES])?;
     extras(root, &program)?;
     let tool = tool(root, CARGO_DEB)?;
     let folder = root.join("target/package");

@@ -68,16 +68,44 @@ impl Drop for Server {
 
 /// The whole answer to a request.
 pub(crate) fn ask(address: &str, path: &str, body: &Value) -> Result<Value> {
+    let (_, body) = post(address, path, "", body)?;
+    Ok(serde_json::from_str(&body)?)
+}
+
+/// The status and the body of the answer to a request with these further header lines.
+pub(crate) fn post(
+    address: &str,
+    path: &str,
+    headers: &str,
+    body: &Value,
+) -> Result<(u16, String)> {
+    read(send(address, path, headers, body)?)
+}
+
+/// The body at a path.
+pub(crate) fn get(address: &str, path: &str) -> Result<String> {
+    Ok(read(open(address, path)?)?.1)
+}
+
+/// Asks for what is at a path.
+pub(crate) fn open(address: &str, path: &str) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n")?;
+    Ok(stream)
+}
+
+fn read(mut stream: TcpStream) -> Result<(u16, String)> {
     let mut answer = String::new();
-    send(address, path, body)?.read_to_string(&mut answer)?;
-    let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    Ok(serde_json::from_str(body)?)
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let status = head.split(' ').nth(1).context("no status")?;
+    Ok((status.parse()?, body.to_owned()))
 }
 
 /// The text of a streamed chat answer, and how long its first piece took.
 pub(crate) fn first_token(address: &str, body: &Value) -> Result<(String, Duration)> {
     let since = Instant::now();
-    let stream = BufReader::new(send(address, "/v1/chat/completions", body)?);
+    let stream = BufReader::new(send(address, "/v1/chat/completions", "", body)?);
     let (mut text, mut first) = (String::new(), None);
     for line in stream.lines() {
         let line = line?;
@@ -95,12 +123,12 @@ pub(crate) fn first_token(address: &str, body: &Value) -> Result<(String, Durati
     Ok((text, first.context("the answer is empty")?))
 }
 
-fn send(address: &str, path: &str, body: &Value) -> Result<TcpStream> {
+fn send(address: &str, path: &str, headers: &str, body: &Value) -> Result<TcpStream> {
     let body = body.to_string();
     let mut stream = TcpStream::connect(address)?;
     write!(
         stream,
-        "POST {path} HTTP/1.0\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.0\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{headers}\r\n{body}",
         body.len()
     )?;
     Ok(stream)

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use cargo_metadata::MetadataCommand;
 
 use super::{CYCLONEDX, extras, tool};
+use crate::ci::FEATURES;
 use crate::peers;
 
 /// What goes into the archive beside the program, its pages and completions.
@@ -85,6 +86,7 @@ fn program(root: &Path, out: &Path) -> Result<PathBuf> {
     peers::run(
         Command::new(env!("CARGO"))
             .args(["build", "--release", "--locked", "--package", "andante-cli"])
+            .args(["--features", FEATURES])
             .env("RUSTFLAGS", flags)
             .env("CARGO_TARGET_DIR", &target)
             .current_dir(root),
@@ -149,6 +151,8 @@ fn materials(root: &Path, out: &Path, name: &str) -> Result<()> {
                 "cyclonedx",
                 "--format",
                 "json",
+                "--features",
+                FEATURES,
                 "--describe",
                 "binaries",
                 "--manifest-path",
