@@ -193,8 +193,8 @@ pub struct KvShape {
     pub block_tokens: usize,
 }
 
-/// Tokens in a KV block. One constant for every model and backend, so that a block means the same everywhere: to the
-/// scheduler, to the attention kernels (32 keys of 16 bits are one cache line) and in what is stored on disk.
+/// Tokens in a block of [`Backend::Kv`], so that a block means the same to the attention kernels of every backend (32 keys of 16
+/// bits are one cache line). A model that keeps compressed rows has blocks of a multiple of it, of whole rows of every layer.
 pub const BLOCK_TOKENS: usize = 32;
 
 /// How attention is done in a layer.
