@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
 
-export const { REAL, KEYED, KEY, SCRIPTED, PICTURES } = process.env;
+export const { ANDANTE, REAL, KEYED, KEY, SCRIPTED, PICTURES } = process.env;
 
 export const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,

@@ -51,6 +51,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         .env("REAL", format!("http://{}", real.address))
         .env("KEYED", format!("http://{}", keyed.address))
         .env("KEY", KEY)
+        .env("ANDANTE", &program)
         .env("SCRIPTED", format!("http://{}", scripted.address))
         .env("PICTURES", &folder)
         .stdin(Stdio::null())

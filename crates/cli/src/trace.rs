@@ -17,7 +17,7 @@ use crate::args::LoadArgs;
 const HASH_BLOCK: u32 = 512;
 
 /// Longest prompt or answer: far above any model's context, and small enough to build.
-const MAX_TOKENS: u32 = 1 << 24;
+pub(crate) const MAX_TOKENS: u32 = 1 << 24;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) enum TraceError {
     #[error("there is no request in it")]
     Empty,
     #[error(
-        "neither CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens, nor JSON lines, nor a scheduling log"
+        "neither CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens, nor JSON lines, nor a scheduling log, nor a timeline"
     )]
     UnknownForm,
 }

@@ -246,6 +246,44 @@ fn a_cut_log_is_used_and_a_damaged_one_refused() {
 }
 
 #[test]
+fn a_timeline_is_shown_beside_what_policies_would_have_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("schedule.json");
+    // An answer of two tokens, 40 ms apart; a machine whose steps of answers take 5 ms, of prompts 7 ms.
+    let text = r#"{"cost": {"decode_us": 5000, "prefill_us": 7000, "mixed_us": 9000, "token_us": 0, "attend_us": 0,
+        "context_us": 0, "row_us": 0, "margin_permille": [1000, 1000, 1000]}, "missed": false, "moments": [
+        {"kind": "arrived", "at_us": 100, "id": 4, "tenant": "0a", "priority": "normal", "prompt_tokens": 50,
+         "stored_tokens": 0, "max_new": 9, "cache": true},
+        {"kind": "step", "started_us": 200, "actual_us": 1000, "rows": 0, "decode": [],
+         "prefill": [{"id": 4, "start": 0, "tokens": 50, "last": true}]},
+        {"kind": "step", "started_us": 1200, "actual_us": 40000, "rows": 1, "decode": [4], "prefill": []},
+        {"kind": "ended", "at_us": 41200, "id": 4, "how": "stop", "cached_tokens": 0, "tokens": 2}]}"#;
+    fs::write(&path, text).unwrap();
+    let shown = stdout(&path, &[]);
+    assert!(
+        shown.starts_with("steps: 2, requests: 1; 0 of 50 prompt tokens were known")
+            && shown.contains("\nrecorded |"),
+        "{shown}"
+    );
+    let json = stdout(&path, &["-p", "ours,mixed:512", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let gaps = [0, 1, 2].map(|run| number(&json, run, "/max_gap_ms"));
+    assert_eq!(gaps, [40.0, 5.0, 5.0]);
+    assert_eq!(number(&json, 1, "/ttft/p50_s"), 0.007);
+    // What is asked for stands above what is in the file.
+    let json = stdout(&path, &["-p", "ours", "--cost", "a100", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert!(number(&json, 1, "/max_gap_ms") > 8.0);
+    assert!(refused(&path, &["--replay"]).contains("not a scheduling log"));
+    fs::write(&path, r#"{"moments": [{"kind": "step"}]}"#).unwrap();
+    let error = refused(&path, &[]);
+    assert!(
+        error.contains("schedule.json") && error.contains("GET /timeline"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_simulated_run_can_be_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("ours.log");

@@ -11,10 +11,10 @@ use crate::commands::simulate::policy::Choice;
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
     /// Trace: CSV with TIMESTAMP,ContextTokens,GeneratedTokens, JSON lines with timestamp, input_length, output_length and
-    /// hash_ids, or a scheduling log of `andante serve --record`
+    /// hash_ids, a timeline as GET /timeline gives and the page's schedule keeps it, or a scheduling log of `andante serve --record`
     pub(crate) trace: PathBuf,
     /// ours, prefill-first, decode-first, alternate or mixed; `mixed:512` gives the chunk in tokens, `ours:60` the stall
-    /// bound in ms [default: ours, prefill-first:8192, mixed:2048 and mixed:512, or what a log recorded]
+    /// bound in ms [default: ours, prefill-first:8192, mixed:2048 and mixed:512, or what a log or a timeline recorded]
     #[arg(short, long, value_name = "POLICY", value_delimiter = ',')]
     pub(crate) policy: Vec<Choice>,
     /// Repeat the recorded run of a scheduling log and compare every plan, even if policies are given
@@ -44,8 +44,9 @@ pub(crate) struct SimulateArgs {
 #[command(next_help_heading = "Machine")]
 pub(crate) struct MachineArgs {
     /// Cost model: a100, or a JSON file with decode_us, prefill_us, mixed_us, token_us, attend_us, context_us and row_us
-    #[arg(long, value_name = "NAME|FILE", default_value = "a100")]
-    pub(crate) cost: String,
+    /// [default: a100, or what a timeline's server had fitted]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) cost: Option<String>,
     /// Take the cost model that this running server has fitted
     #[arg(long, value_name = "URL", conflicts_with = "cost")]
     pub(crate) cost_from: Option<String>,

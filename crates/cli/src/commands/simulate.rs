@@ -1,4 +1,4 @@
-//! `andante simulate`: a trace of requests, or a recorded run, under any policy in virtual time.
+//! `andante simulate`: a trace of requests, or a recorded or watched run, under any policy in virtual time.
 
 mod cost;
 mod figures;
@@ -6,6 +6,7 @@ pub(crate) mod policy;
 mod recorded;
 mod reuse;
 mod summary;
+mod watched;
 mod world;
 
 use std::fs;
@@ -16,10 +17,12 @@ use anyhow::{Context, Result, bail};
 use crate::args::{Profile, SchedulerArgs, SimulateArgs};
 use crate::output::print;
 use crate::trace::{self, Request};
+use cost::Coefficients;
 use policy::{Choice, Fixed, Kind};
 use recorded::Recorded;
 use reuse::Reuse;
 use summary::{Reused, Slo, Summary, table};
+use watched::Watched;
 use world::{Machine, Ours, Plain, Run};
 
 /// What is compared when nothing is asked for.
@@ -44,37 +47,22 @@ const BLOCK_TOKENS: u32 = 32;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     let path = args.trace.display();
-    let file = fs::read(&args.trace).with_context(|| format!("cannot read {path}"))?;
-    let (mut runs, mut bounds) = (Vec::new(), None);
-    let requests = if file.starts_with(&LOG_MAGIC) {
-        let Recorded {
-            replayed,
-            run,
-            requests,
-        } = recorded::read(&file).with_context(|| format!("{path}"))?;
-        if args.replay || args.policy.is_empty() {
-            runs.push(("recorded".to_owned(), run));
-            tell_replay(args, &replayed)?;
-        }
-        requests
-    } else {
-        if args.replay {
-            bail!("{path} is not a scheduling log: there is nothing to replay");
-        }
-        let text = std::str::from_utf8(&file).with_context(|| format!("{path} is not text"))?;
-        trace::parse(text, args.load.limit.unwrap_or(usize::MAX))
-            .with_context(|| format!("{path}"))?
-    };
+    let Given {
+        mut runs,
+        requests,
+        cost,
+    } = read(args).with_context(|| format!("{path}"))?;
     let choices = match &args.policy[..] {
         [] if runs.is_empty() => &COMPARISON[..],
         choices => choices,
     };
+    let mut bounds = None;
     if !choices.is_empty() {
         let requests = trace::select(requests, &args.load);
         if requests.is_empty() {
             bail!("{path}: no request is left to simulate");
         }
-        let machine = machine(args)?;
+        let machine = machine(args, cost)?;
         for &choice in choices {
             runs.push(simulate(choice, &requests, &machine, args)?);
         }
@@ -84,6 +72,76 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         }
     }
     report(args, &runs, bounds.as_ref())
+}
+
+/// What is in the file.
+#[derive(Default)]
+struct Given {
+    /// What really happened, if it tells that and somebody wants to know.
+    runs: Vec<(String, Run)>,
+    requests: Vec<Request>,
+    /// Of the machine where it happened.
+    cost: Option<Coefficients>,
+}
+
+fn read(args: &SimulateArgs) -> Result<Given> {
+    let file = fs::read(&args.trace).context("cannot be read")?;
+    if file.starts_with(&LOG_MAGIC) {
+        let Recorded {
+            replayed,
+            run,
+            requests,
+        } = recorded::read(&file)?;
+        let mut given = Given {
+            requests,
+            ..Given::default()
+        };
+        if args.replay || args.policy.is_empty() {
+            given.runs.push(("recorded".to_owned(), run));
+            tell_replay(args, &replayed)?;
+        }
+        return Ok(given);
+    }
+    if args.replay {
+        bail!("not a scheduling log: there is nothing to replay");
+    }
+    let text = std::str::from_utf8(&file).context("not text")?;
+    if watched::is_one(text) {
+        let watched = watched::read(text)?;
+        tell_watched(args, &watched)?;
+        return Ok(Given {
+            // Beside what policies would have done with it: that is what it is there for.
+            runs: vec![("recorded".to_owned(), watched.run)],
+            requests: watched.requests,
+            cost: watched.cost,
+        });
+    }
+    Ok(Given {
+        requests: trace::parse(text, args.load.limit.unwrap_or(usize::MAX))?,
+        ..Given::default()
+    })
+}
+
+fn tell_watched(args: &SimulateArgs, watched: &Watched) -> Result<()> {
+    if args.json {
+        return Ok(());
+    }
+    if watched.missed {
+        print(format_args!(
+            "some of what happened is not in the timeline\n"
+        ))?;
+    }
+    print(format_args!(
+        "steps: {}, requests: {}; {} of {} prompt tokens were known from before{}\n\n",
+        watched.run.steps.len(),
+        watched.run.requests.len(),
+        watched.cached_tokens,
+        watched.prompt_tokens,
+        match &args.policy[..] {
+            [] => "",
+            _ => ", and policies compute all of them",
+        },
+    ))
 }
 
 fn tell_replay(args: &SimulateArgs, replayed: &Replayed) -> Result<()> {
@@ -107,10 +165,14 @@ fn tell_replay(args: &SimulateArgs, replayed: &Replayed) -> Result<()> {
     print(format_args!("\n"))
 }
 
-fn machine(args: &SimulateArgs) -> Result<Machine> {
-    let cost = match &args.machine.cost_from {
-        Some(url) => cost::fetch(url)?,
-        None => cost::named(&args.machine.cost)?,
+/// `known`: the costs where the requests came from.
+fn machine(args: &SimulateArgs, known: Option<Coefficients>) -> Result<Machine> {
+    let asked = &args.machine;
+    let cost = match (&asked.cost_from, &asked.cost, known) {
+        (Some(url), _, _) => cost::fetch(url)?,
+        (None, Some(name), _) => cost::named(name)?,
+        (None, None, Some(known)) => known.model()?,
+        (None, None, None) => cost::named("a100")?,
     };
     Ok(Machine {
         cost,

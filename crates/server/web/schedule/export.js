@@ -1,4 +1,4 @@
-// What can be taken away: the picture, and the requests as a trace that `andante simulate` reads.
+// What can be taken away: the picture, and what the engine told, which `andante simulate` reads.
 
 import { download } from '../dom.js';
 import { draw, heightOf, palette } from './draw.js';
@@ -11,16 +11,7 @@ export function exportSvg(timeline, view, width, font) {
   download('andante-schedule.svg', 'image/svg+xml', pen.toString());
 }
 
-/** A line for each request that has ended with an answer: when it came, in ms, and how many tokens it had. What they were is not in it. */
-export function traceOf(timeline) {
-  const ended = [...timeline.sequences.values()]
-    .filter(({ prompt, ended: end, tokens }) => prompt !== null && end !== undefined && tokens > 0)
-    .sort((a, b) => a.arrived - b.arrived);
-  const start = ended[0]?.arrived ?? 0;
-  const line = ({ arrived, prompt, tokens }) => JSON.stringify({ timestamp: (arrived - start) / 1e3, input_length: prompt, output_length: tokens });
-  return ended.map((sequence) => `${line(sequence)}\n`).join('');
-}
-
-export function exportTrace(timeline) {
-  download('andante-trace.jsonl', 'application/x-ndjson', traceOf(timeline));
+/** All that is remembered, in the form of `GET /timeline`. Numbers and pseudonyms: what was said is not in it. */
+export function exportLog({ state, missed, moments }) {
+  download('andante-schedule.json', 'application/json', JSON.stringify({ ...state, missed, moments }));
 }

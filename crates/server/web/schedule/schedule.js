@@ -4,7 +4,7 @@ import { ask, events } from '../api.js';
 import { h, icon, iconButton } from '../dom.js';
 import { duration } from '../format.js';
 import { describe, draw, heightOf, palette, scaleOf } from './draw.js';
-import { exportSvg, exportTrace } from './export.js';
+import { exportSvg, exportLog } from './export.js';
 import { cards, costTable, gapTable, inspect, tenantList } from './panels.js';
 import { CanvasPen } from './pen.js';
 import { Timeline } from './timeline.js';
@@ -49,7 +49,7 @@ class Schedule {
         this.spanWords,
         iconButton('farther', 'Zoom out', () => this.zoom(2)),
         h('button', { type: 'button', class: 'quiet', onclick: () => this.export('svg') }, icon('save'), 'SVG'),
-        h('button', { type: 'button', class: 'quiet', title: 'For andante simulate', onclick: () => exportTrace(this.timeline) }, icon('save'), 'Trace')),
+        h('button', { type: 'button', class: 'quiet', title: 'What happened, for andante simulate', onclick: () => exportLog(this.timeline) }, icon('save'), 'Log')),
       h('p', { class: 'why' }, 'A step computes one token of every running answer, and as much of a prompt as fits below the bound. So a long prompt is read piece by piece, and no answer waits for it.'),
       h('div', { class: 'sheet timeline' }, this.canvas, legend(), this.inspected),
       section('Longest gaps between two tokens', this.gaps),

@@ -9,6 +9,8 @@ const MOST_US = 15 * 60e6;
 const LANE_FREE_AFTER_US = 1e6;
 
 export class Timeline {
+  /** What is remembered, as it was told. */
+  moments = [];
   /** In order. */
   steps = [];
   /** By id; those that are remembered. */
@@ -31,6 +33,7 @@ export class Timeline {
 
   add(moment) {
     const { kind, at_us: at, id } = moment;
+    this.moments.push(moment);
     if (kind === 'step') {
       this.addStep(moment);
     } else if (kind === 'arrived') {
@@ -127,6 +130,7 @@ export class Timeline {
     steps.splice(0, old);
     const first = steps[0]?.from ?? 0;
     for (const [id, { ended }] of this.sequences) if (ended < first) this.sequences.delete(id);
+    this.moments = this.moments.filter(({ id, started_us: from }) => (id === undefined ? from >= first : this.sequences.has(id)));
   }
 
   /** The steps that touch a span of time. */

@@ -19,7 +19,7 @@ const A100: Coefficients = Coefficients {
 
 /// The coefficients as `GET /scheduler` shows them.
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Coefficients {
+pub(super) struct Coefficients {
     decode_us: f64,
     prefill_us: f64,
     mixed_us: f64,
@@ -68,7 +68,7 @@ fn parse(text: &str) -> Result<CostModel> {
 }
 
 impl Coefficients {
-    fn model(self) -> Result<CostModel> {
+    pub(super) fn model(self) -> Result<CostModel> {
         Ok(CostModel {
             decode: fixed(self.decode_us)?,
             prefill: fixed(self.prefill_us)?,

@@ -95,6 +95,11 @@ impl Run {
         });
     }
 
+    /// The client of a request reads again: that it did not is nobody's gap.
+    pub(crate) fn resume(&mut self, index: usize, now_us: u64) {
+        self.requests[index].last_us = now_us;
+    }
+
     /// A token of a request comes at `now_us`.
     pub(crate) fn emit(&mut self, index: usize, now_us: u64) {
         let request = &mut self.requests[index];
