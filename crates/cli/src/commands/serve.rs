@@ -74,10 +74,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     reporter.engine(session.handle.clone());
     let notify = watch_over(&session, args, &reporter)?;
     let bound = Bound { listener, address };
-    let mut config = server_config(&session, args, keys);
-    // Dropped at the end, it sends what is left.
+    let config = server_config(&session, args, keys);
+    // Dropped at the end, the second sends what is left.
     #[cfg(feature = "otlp")]
-    let _traces = traces(&mut config, args)?;
+    let (config, _traces) = traces(config, args)?;
     runtime.block_on(serve(bound, config, &session, args, &notify))?;
     let ended = session.finish();
     if let Err(error) = &ended {
@@ -134,15 +134,18 @@ fn configure(config: &mut EngineConfig, args: &ServeArgs) {
 
 /// Has spans made of requests, if they have anywhere to go.
 #[cfg(feature = "otlp")]
-fn traces(config: &mut ServerConfig, args: &ServeArgs) -> Result<Option<Traces>> {
+fn traces(config: ServerConfig, args: &ServeArgs) -> Result<(ServerConfig, Option<Traces>)> {
     let usual = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
     let Some(endpoint) = args.watch.otlp_endpoint.clone().or_else(usual) else {
-        return Ok(None);
+        return Ok((config, None));
     };
     let traces = Traces::start(&endpoint, &config.model_name).context("--otlp-endpoint")?;
-    config.observer = Some(traces.observer());
     tracing::info!("spans of requests go to {endpoint}");
-    Ok(Some(traces))
+    let config = ServerConfig {
+        observer: Some(traces.observer()),
+        ..config
+    };
+    Ok((config, Some(traces)))
 }
 
 fn server_config(session: &Session, args: &ServeArgs, api_keys: Vec<ApiKey>) -> ServerConfig {
