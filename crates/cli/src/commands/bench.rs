@@ -97,8 +97,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     })?;
     head(&loaded, peak.as_ref(), args.json)?;
     let demand = Demand::of(&loaded.file, loaded.model.as_ref());
+    let mut memory = Memory::new(most(Case::sequences), blocks / most(Case::sequences));
     for case in cases {
-        let rates = measure(loaded.model.as_mut(), case, args.repetitions)?;
+        let rates = measure(loaded.model.as_mut(), &mut memory, case, args.repetitions)?;
         let ceiling = peak.as_ref().map(|peak| demand.ceiling(case, peak));
         report(&loaded, case, &rates, ceiling, args.json)?;
     }
@@ -126,9 +127,14 @@ fn cases(args: &BenchArgs) -> Vec<Case> {
 }
 
 /// Tokens per second of each repetition, after one that only warms up.
-fn measure(model: &mut dyn Model, case: Case, repetitions: u32) -> Result<Vec<f64>> {
+fn measure(
+    model: &mut dyn Model,
+    memory: &mut Memory,
+    case: Case,
+    repetitions: u32,
+) -> Result<Vec<f64>> {
     let bar = progress::steps(u64::from(repetitions) + 1, &case.name());
-    let mut sequences = Sequences::new(model, case);
+    let mut sequences = Sequences::new(model, memory, case);
     sequences.fill(case.depth)?;
     let mut rates = Vec::new();
     for repetition in 0..=repetitions {
@@ -222,26 +228,42 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Sequences side by side in KV memory; the measured part is computed over again each time.
+/// Sequences side by side in KV memory.
+struct Memory {
+    /// Blocks of each sequence.
+    tables: Vec<Vec<u32>>,
+    /// Tokens of each that are there: the same ones in every case.
+    filled: Vec<u32>,
+}
+
+impl Memory {
+    fn new(sequences: u32, blocks: u32) -> Self {
+        let table = |sequence| (sequence * blocks..(sequence + 1) * blocks).collect();
+        Self {
+            tables: (0..sequences).map(table).collect(),
+            filled: vec![0; sequences as usize],
+        }
+    }
+}
+
+/// Those of a case; the measured part is computed over again each time.
 struct Sequences<'a> {
     model: &'a mut dyn Model,
-    tables: Vec<Vec<u32>>,
+    tables: &'a [Vec<u32>],
+    filled: &'a mut [u32],
     block_tokens: u32,
     batch: Batch,
     vocab: u32,
 }
 
 impl<'a> Sequences<'a> {
-    fn new(model: &'a mut dyn Model, case: Case) -> Self {
-        let block_tokens = model.kv_layout().block_tokens;
-        let blocks = case.length().div_ceil(block_tokens);
-        let tables = (0..case.sequences())
-            .map(|i| (i * blocks..(i + 1) * blocks).collect())
-            .collect();
-        let vocab = model.info().vocab as u32;
+    fn new(model: &'a mut dyn Model, memory: &'a mut Memory, case: Case) -> Self {
+        let count = case.sequences() as usize;
+        let (block_tokens, vocab) = (model.kv_layout().block_tokens, model.info().vocab as u32);
         Self {
             model,
-            tables,
+            tables: &memory.tables[..count],
+            filled: &mut memory.filled[..count],
             block_tokens,
             batch: Batch::default(),
             vocab,
@@ -255,7 +277,8 @@ impl<'a> Sequences<'a> {
 
     fn fill(&mut self, depth: u32) -> Result<()> {
         for sequence in 0..self.tables.len() {
-            self.prompt(sequence, 0, depth)?;
+            self.prompt(sequence, self.filled[sequence], depth)?;
+            self.filled[sequence] = self.filled[sequence].max(depth);
         }
         Ok(())
     }
