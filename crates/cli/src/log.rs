@@ -13,6 +13,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::LogFormat;
+use crate::output::{OF_TEXT, visible};
 
 /// Begins to log.
 pub(crate) fn init(format: LogFormat) {
@@ -55,7 +56,7 @@ where
             fields: String::new(),
         };
         event.record(&mut line);
-        writer.write_str(&line.message)?;
+        writer.write_str(&visible(&line.message, OF_TEXT))?;
         // A request's line says what its fields do.
         if metadata.target() != REQUEST_LOG {
             writer.write_str(&line.fields)?;

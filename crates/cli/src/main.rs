@@ -56,7 +56,8 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("andante: {error:#}");
+            let text = format!("{error:#}");
+            eprintln!("andante: {}", output::visible(&text, output::OF_TEXT));
             ExitCode::FAILURE
         }
     }

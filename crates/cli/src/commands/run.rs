@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::RunArgs;
 use crate::footprint;
-use crate::output::{note, print};
+use crate::output::{note, print, print_faint};
 use crate::session::{self, Session};
 
 /// Answers the prompt of the command line, or what standard input holds.
@@ -55,9 +55,7 @@ fn prompt_of_input() -> Result<String> {
 fn say(part: Part) -> Result<()> {
     match part {
         Part::Text(text) => print(format_args!("{text}")),
-        Part::Reasoning(text) if io::stdout().is_terminal() => {
-            print(format_args!("\x1b[2m{text}\x1b[0m"))
-        }
+        Part::Reasoning(text) if io::stdout().is_terminal() => print_faint(format_args!("{text}")),
         // Without tools nothing is called.
         Part::Reasoning(_) | Part::Call { .. } | Part::Arguments(_) => Ok(()),
     }

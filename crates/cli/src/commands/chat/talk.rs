@@ -15,14 +15,12 @@ use serde_json::{Value, json};
 use super::command::{COMMANDS, Command};
 use super::settings::Settings;
 use super::stream::{self, Progress, Said, Usage};
-use crate::output::{note, print};
+use crate::output::{note, print, print_faint};
 use crate::peer::Peer;
 
 /// How often Ctrl-C is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
 
-const FAINT: &str = "\x1b[2m";
-const PLAIN: &str = "\x1b[0m";
 /// Back to the line's begin, and nothing on it.
 const WIPE: &str = "\r\x1b[K";
 
@@ -123,7 +121,7 @@ impl Talk {
 
     fn show(&self) -> Result<()> {
         if let Some(system) = &self.settings.system {
-            print(format_args!("{FAINT}{system}{PLAIN}\n"))?;
+            print_faint(format_args!("{system}\n"))?;
         }
         for message in &self.messages {
             let mark = if message["role"] == "user" { "> " } else { "" };
@@ -170,9 +168,6 @@ impl Talk {
         if answer.progress {
             note(format_args!("{WIPE}"));
         }
-        if answer.thinking && self.person {
-            print(format_args!("{PLAIN}"))?;
-        }
         let said = !answer.text.is_empty() || !answer.reasoning.is_empty();
         if said {
             print(format_args!("\n"))?;
@@ -189,7 +184,7 @@ impl Talk {
         }
         match ended? {
             Ok(()) => Ok(()),
-            Err(why) if self.person => print(format_args!("{FAINT}{why}{PLAIN}\n")),
+            Err(why) if self.person => print_faint(format_args!("{why}\n")),
             Err(why) => bail!("no answer: {why}"),
         }
     }
@@ -226,7 +221,7 @@ impl Talk {
     fn display(&self, said: Said, answer: &mut Answer) -> Result<()> {
         if let Said::Progress(progress) = &said {
             if self.person && progress.processed < progress.total {
-                note(format_args!("{WIPE}{FAINT}{}{PLAIN}", in_words(progress)));
+                note(format_args!("{WIPE}\x1b[2m{}\x1b[0m", in_words(progress)));
                 answer.progress = true;
             }
             return Ok(());
@@ -238,8 +233,7 @@ impl Talk {
             Said::Reasoning(text) => {
                 answer.first.get_or_insert_with(Instant::now);
                 if self.person {
-                    let begin = if answer.thinking { "" } else { FAINT };
-                    print(format_args!("{begin}{text}"))?;
+                    print_faint(format_args!("{text}"))?;
                     answer.thinking = true;
                 }
                 answer.reasoning.push_str(&text);
@@ -247,7 +241,7 @@ impl Talk {
             Said::Text(text) => {
                 answer.first.get_or_insert_with(Instant::now);
                 let begin = if std::mem::take(&mut answer.thinking) {
-                    "\x1b[0m\n"
+                    "\n"
                 } else {
                     ""
                 };
@@ -279,8 +273,8 @@ fn statistics(answer: &Answer, asked: Instant) -> Result<()> {
         return Ok(());
     };
     let seconds = first.elapsed().as_secs_f64();
-    print(format_args!(
-        "{FAINT}prompt {} tokens, {} of them known; first token after {:.2} s; {} tokens, {:.1} a second{PLAIN}\n",
+    print_faint(format_args!(
+        "prompt {} tokens, {} of them known; first token after {:.2} s; {} tokens, {:.1} a second\n",
         usage.prompt,
         usage.cached,
         (first - asked).as_secs_f64(),

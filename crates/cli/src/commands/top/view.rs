@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::picture::{Cause, Lane, Picture, Step};
+use crate::output::visible;
 
 /// Microseconds of a column, from near to far.
 const ZOOMS_US: [u64; 8] = [
@@ -339,9 +340,11 @@ impl From<String> for Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut spans = self.0.iter();
-        spans
-            .try_for_each(|Span(text, style)| write!(f, "\x1b[{}m{text}\x1b[0m", style.attribute()))
+        self.0.iter().try_for_each(|Span(text, style)| {
+            // Names are the server's and its clients'.
+            let text = visible(text, &[]);
+            write!(f, "\x1b[{}m{text}\x1b[0m", style.attribute())
+        })
     }
 }
 
