@@ -41,16 +41,14 @@ const LAST: Duration = Duration::from_secs(5);
 /// What makes spans and sends them.
 pub(crate) struct Traces {
     provider: SdkTracerProvider,
-    /// Name of the model that answers.
-    model: String,
 }
 
 impl Traces {
-    /// To the collector at this base address, such as `http://localhost:4318`; `model` is the name of what answers.
+    /// To the collector at this base address, such as `http://localhost:4318`.
     ///
     /// # Errors
     /// When it is no address.
-    pub(crate) fn start(endpoint: &str, model: &str) -> Result<Self> {
+    pub(crate) fn start(endpoint: &str) -> Result<Self> {
         ensure!(
             endpoint.starts_with("http://") || endpoint.starts_with("https://"),
             "{endpoint} is no address: give http://HOST:PORT of a collector that takes OTLP over HTTP"
@@ -70,16 +68,13 @@ impl Traces {
             .with_resource(resource)
             .with_batch_exporter(exporter)
             .build();
-        Ok(Self {
-            provider,
-            model: model.to_owned(),
-        })
+        Ok(Self { provider })
     }
 
-    /// What is to hear of requests.
-    pub(crate) fn observer(&self) -> Observer {
+    /// What is to hear of requests; `model` is the name of what answers them.
+    pub(crate) fn observer(&self, model: &str) -> Observer {
         let tracer = self.provider.tracer(SERVICE);
-        let model = self.model.clone();
+        let model = model.to_owned();
         Observer::new(move |observed| tell(&tracer, &model, &observed))
     }
 }
@@ -168,26 +163,22 @@ fn attributes(model: &str, observed: &Observed) -> Vec<KeyValue> {
     add("gen_ai.request.top_p", asked.top_p.map(Value::F64));
     add("gen_ai.request.seed", asked.seed.map(Value::I64));
     let choices = &observed.choices;
-    if !choices.is_empty() {
+    if let Some(first) = choices.first() {
+        let sum = |of: fn(&ObservedChoice) -> u32| {
+            Some(choices.iter().map(of).map(i64::from).sum::<i64>().into())
+        };
+        // Of several answers to one prompt, that counts once.
+        let once = |tokens: u32| Some(i64::from(tokens).into());
         add("gen_ai.response.model", Some(model.to_owned().into()));
         add("gen_ai.response.finish_reasons", Some(reasons(choices)));
         add(
             "gen_ai.response.time_to_first_chunk",
             first_chunk(observed).map(Value::F64),
         );
-    }
-    // Of several answers to one prompt, that counts once.
-    if let Some(usage) = choices.iter().map(|choice| choice.usage).next() {
-        let sum = |of: fn(&ObservedChoice) -> u32| {
-            Some(choices.iter().map(of).map(i64::from).sum::<i64>().into())
-        };
-        add(
-            "gen_ai.usage.input_tokens",
-            Some(i64::from(usage.prompt_tokens).into()),
-        );
+        add("gen_ai.usage.input_tokens", once(first.usage.prompt_tokens));
         add(
             "gen_ai.usage.cache_read.input_tokens",
-            Some(i64::from(usage.cached_tokens).into()),
+            once(first.usage.cached_tokens),
         );
         add(
             "gen_ai.usage.output_tokens",

@@ -153,7 +153,6 @@ pub(crate) struct WatchArgs {
     pub(crate) trace_mib: u32,
     /// Send a span for each request to this collector, by OTLP over HTTP, such as http://localhost:4318
     /// [default: what OTEL_EXPORTER_OTLP_ENDPOINT says, else none]
-    #[cfg(feature = "otlp")]
     #[arg(long, value_name = "URL")]
     pub(crate) otlp_endpoint: Option<String>,
 }

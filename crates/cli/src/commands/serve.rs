@@ -47,6 +47,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             );
         }
     }
+    #[cfg(not(feature = "otlp"))]
+    anyhow::ensure!(
+        args.watch.otlp_endpoint.is_none(),
+        "--otlp-endpoint: this program was built without it; cargo build --features otlp has it"
+    );
+    // Dropped at the end, it sends what is left.
+    #[cfg(feature = "otlp")]
+    let traces = traces(args)?;
     let reporter = Reporter::from_environment();
     reporter.hook();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -75,9 +83,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let notify = watch_over(&session, args, &reporter)?;
     let bound = Bound { listener, address };
     let config = server_config(&session, args, keys);
-    // Dropped at the end, the second sends what is left.
     #[cfg(feature = "otlp")]
-    let (config, _traces) = traces(config, args)?;
+    let config = ServerConfig {
+        observer: traces
+            .as_ref()
+            .map(|traces| traces.observer(&config.model_name)),
+        ..config
+    };
     runtime.block_on(serve(bound, config, &session, args, &notify))?;
     let ended = session.finish();
     if let Err(error) = &ended {
@@ -132,20 +144,16 @@ fn configure(config: &mut EngineConfig, args: &ServeArgs) {
     config.pooling = args.pooling.map(Into::into);
 }
 
-/// Has spans made of requests, if they have anywhere to go.
+/// What makes spans of requests, if they have anywhere to go.
 #[cfg(feature = "otlp")]
-fn traces(config: ServerConfig, args: &ServeArgs) -> Result<(ServerConfig, Option<Traces>)> {
+fn traces(args: &ServeArgs) -> Result<Option<Traces>> {
     let usual = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
     let Some(endpoint) = args.watch.otlp_endpoint.clone().or_else(usual) else {
-        return Ok((config, None));
+        return Ok(None);
     };
-    let traces = Traces::start(&endpoint, &config.model_name).context("--otlp-endpoint")?;
+    let traces = Traces::start(&endpoint).context("--otlp-endpoint")?;
     tracing::info!("spans of requests go to {endpoint}");
-    let config = ServerConfig {
-        observer: Some(traces.observer()),
-        ..config
-    };
-    Ok((config, Some(traces)))
+    Ok(Some(traces))
 }
 
 fn server_config(session: &Session, args: &ServeArgs, api_keys: Vec<ApiKey>) -> ServerConfig {

@@ -222,8 +222,8 @@ fn collector(statuses: &'static [u16]) -> (String, Receiver<(String, Vec<u8>)>) 
 #[test]
 fn spans_reach_a_collector_before_the_server_has_ended() {
     let (address, requests) = collector(&[200]);
-    let traces = Traces::start(&format!("{address}/"), "served").expect("an address");
-    traces.observer().hear(observed());
+    let traces = Traces::start(&format!("{address}/")).expect("an address");
+    traces.observer("served").hear(observed());
     drop(traces);
     let (head, body) = requests.try_recv().expect("it was sent");
     assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
@@ -238,6 +238,6 @@ fn spans_reach_a_collector_before_the_server_has_ended() {
 #[test]
 fn what_is_no_address_is_refused() {
     for odd in ["localhost:4318", "", "ftp://x", "http://a b"] {
-        assert!(Traces::start(odd, "served").is_err(), "{odd}");
+        assert!(Traces::start(odd).is_err(), "{odd}");
     }
 }
