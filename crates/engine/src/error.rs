@@ -132,8 +132,8 @@ pub enum EngineError {
     /// The model failed.
     #[error(transparent)]
     Model(#[from] andante_model::ModelError),
-    /// The file for the scheduling log cannot be written.
-    #[error("cannot record to {}: {error}", path.display())]
+    /// The file for the scheduling log, or that for whole sessions, cannot be written.
+    #[error("cannot write to {}", path.display())]
     Record {
         /// The file.
         path: PathBuf,
