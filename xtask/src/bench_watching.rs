@@ -6,7 +6,7 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 
 use crate::andante;
-use crate::served::{self, Server};
+use crate::served::{self, Running, Server};
 
 /// Tokens of each answer.
 const TOKENS: usize = 256;
@@ -120,7 +120,7 @@ fn generate(address: &str, sessions: usize) -> Result<f64> {
 
 /// Everybody who watches.
 struct Watchers {
-    top: Child,
+    _top: Running,
     leaving: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<usize>>>,
 }
@@ -141,17 +141,15 @@ impl Watchers {
             thread::spawn(move || scrape(&scraper, &scraper_leaves)),
         ];
         Ok(Self {
-            top,
+            _top: Running(top),
             leaving,
             threads,
         })
     }
 
     /// An error if one of them has seen nothing.
-    fn leave(mut self) -> Result<()> {
+    fn leave(self) -> Result<()> {
         self.leaving.store(true, Ordering::Relaxed);
-        self.top.kill()?;
-        self.top.wait()?;
         for thread in self.threads {
             let seen = thread.join().expect("no panic")?;
             ensure!(seen > 0, "a watcher has seen nothing");

@@ -10,9 +10,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+/// A process; killed when dropped.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SIGKILL.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 /// A server; killed when dropped.
 pub(crate) struct Server {
-    process: Child,
+    _process: Running,
     pub(crate) address: String,
     /// From its start to the line that says where it listens.
     pub(crate) start: Duration,
@@ -51,18 +62,10 @@ impl Server {
             .1
             .to_owned();
         Ok(Self {
-            process,
+            _process: Running(process),
             address,
             start: since.elapsed(),
         })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // SIGKILL.
-        _ = self.process.kill();
-        _ = self.process.wait();
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{ANSWERS, CALLER, TRACE, free_port, until};
 use crate::peers;
+use crate::served::Running;
 
 const ROTEL: &[&str] = &["rotel==0.0.1a15"];
 
 /// The collector; killed when dropped.
 pub(super) struct Collector {
-    process: Child,
+    _process: Running,
     pub(super) address: String,
     /// What it says.
     output: PathBuf,
@@ -42,7 +43,7 @@ impl Collector {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         Ok(Self {
-            process,
+            _process: Running(process),
             address: format!("http://127.0.0.1:{http}"),
             output,
         })
@@ -78,12 +79,5 @@ impl Collector {
             );
         }
         Ok(())
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
     }
 }

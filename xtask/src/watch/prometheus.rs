@@ -1,19 +1,20 @@
 //! Prometheus with the configuration that is deployed.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{free_port, until};
 use crate::peers;
-use crate::served;
+use crate::served::{self, Running};
 
 /// Prometheus; killed when dropped.
 pub(super) struct Prometheus {
-    process: Child,
+    _process: Running,
     address: String,
 }
 
@@ -25,7 +26,8 @@ pub(super) fn check_files(root: &Path) -> Result<()> {
         ["test", "rules", "alerts_test.yml"],
     ] {
         let command = &mut Command::new("promtool");
-        peers::run(command.args(args).current_dir(root.join("deploy")))?;
+        peers::run(command.args(args).current_dir(root.join("deploy")))
+            .context("Debian's package prometheus has it")?;
     }
     Ok(())
 }
@@ -54,7 +56,10 @@ impl Prometheus {
             .stdin(Stdio::null())
             .spawn()
             .context("cannot start prometheus; Debian's package has that name")?;
-        Ok(Self { process, address })
+        Ok(Self {
+            _process: Running(process),
+            address,
+        })
     }
 
     /// What it knows to this question; nothing while it does not answer yet.
@@ -119,7 +124,6 @@ impl Prometheus {
 
 /// `promtool check metrics` has nothing to say of the server's answer.
 fn check_format(target: &str) -> Result<()> {
-    use std::io::Write as _;
     let metrics = served::get(target, "/metrics")?;
     let mut tool = Command::new("promtool")
         .args(["check", "metrics"])
@@ -142,11 +146,4 @@ fn escape(text: &str) -> String {
             _ => format!("%{byte:02X}"),
         })
         .collect()
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
 }
