@@ -16,16 +16,22 @@ fn file() -> Vec<u8> {
     portable::File::quantised().bytes(Format::F32)
 }
 
-/// Of all 160 tokens.
-fn logits(config: CpuConfig) -> Vec<f32> {
-    let (tokens, table) = (portable::ids(160), table(2, 0));
+/// Tokens of each prompt.
+const PROMPT: usize = 160;
+
+fn quantised(config: CpuConfig) -> Portable {
+    reserved(try_load(file(), config).unwrap())
+}
+
+/// Of all tokens of a prompt.
+fn logits(model: &mut Portable, prompt: &[u32]) -> Vec<f32> {
+    let table = table(2, 0);
     let sequence = Sequence {
-        tokens: &tokens,
+        tokens: prompt,
         table: &table,
         state: 0,
     };
-    let model = &mut reserved(try_load(file(), config).unwrap());
-    sequence.run(model, 0, &[160])
+    sequence.run(model, 0, &[PROMPT])
 }
 
 #[test]
@@ -38,31 +44,45 @@ fn its_file_is_the_references() {
     );
 }
 
-/// By dequantised weights the logits are the reference's. By kernels of integers they are about as near as llama.cpp's are, whose
-/// mean error on this file is 0.091 with keys in F32 and 0.117 in F16, and whose most likely token is another at 18 of 160
-/// positions in both (commit 0c1e570; logits have a deviation of 2). Which of the close choices fall otherwise is chance, and
-/// makes most of the error: ours are 0.125 and 0.095, 17 and 21.
 #[test]
 fn logits_are_the_references() {
-    let exact = logits(exact(2));
+    let logits = logits(&mut quantised(exact(2)), &portable::ids(PROMPT as u64));
     let vocab = portable::VOCAB as usize;
     let kept = POSITIONS
         .iter()
-        .flat_map(|at| &exact[at * vocab..][..vocab]);
+        .flat_map(|at| &logits[at * vocab..][..vocab]);
     let kept: Vec<f32> = kept.copied().collect();
     assert_close("dequantised", &kept, &floats(LOGITS), reference::TOLERANCE);
-    for kv_type in [KvType::F32, KvType::F16] {
-        let config = CpuConfig {
+}
+
+/// Of 32 prompts, whose logits have a deviation of 2: where a close choice of experts or rows falls otherwise by chance, one prompt's
+/// errors say little. llama.cpp (commit 0c1e570, against the same dequantised logits) errs by 0.1290 in the mean with keys in F32 and
+/// by 0.1295 in F16, with another most likely token at 688 and 655 of the 5,120 positions; here it was 0.1274 and 0.1269, 646 and 660.
+#[test]
+fn kernels_of_integers_are_as_near_as_llama_cpps() {
+    let prompts = portable::ids(32 * PROMPT as u64);
+    let mut right = quantised(exact(2));
+    let mut found = [KvType::F32, KvType::F16].map(|kv_type| {
+        quantised(CpuConfig {
             threads: Some(2),
             kv_type,
             ..CpuConfig::default()
-        };
-        let found = logits(config);
-        let errors = found.iter().zip(&exact).map(|(a, b)| (a - b).abs());
-        let mean = errors.sum::<f32>() / found.len() as f32;
-        assert!(mean > 0.0 && mean < 0.15, "{kv_type:?}: mean error {mean}");
-        let rows = found.chunks(vocab).zip(exact.chunks(vocab));
-        let others = rows.filter(|(a, b)| best(a) != best(b)).count();
-        assert!(others <= 24, "{kv_type:?}: {others} other tokens");
+        })
+    });
+    let (mut errors, mut others) = ([0.0; 2], 0);
+    for prompt in prompts.chunks(PROMPT) {
+        let right = logits(&mut right, prompt);
+        for (model, sum) in found.iter_mut().zip(&mut errors) {
+            let found = logits(model, prompt);
+            let pairs = || found.iter().zip(&right);
+            *sum += pairs().map(|(a, b)| f64::from(a - b).abs()).sum::<f64>() / found.len() as f64;
+            let rows = |values| <[f32]>::chunks(values, portable::VOCAB as usize);
+            let pairs = rows(&found).zip(rows(&right));
+            others += pairs.filter(|(a, b)| best(a) != best(b)).count();
+        }
     }
+    let [f32_error, f16_error] = errors.map(|sum| sum / 32.0);
+    assert!(f32_error > 0.0 && f32_error <= 0.1290, "{f32_error}");
+    assert!(f16_error <= 0.1295, "{f16_error}");
+    assert!(others <= 688 + 655, "{others}");
 }
