@@ -106,6 +106,8 @@ impl Screen {
             };
             frame.push_str(&format!("{line}{end}"));
         }
+        // The screen may have been smaller.
+        frame.push_str("\x1b[J");
         let mut out = io::stdout().lock();
         out.write_all(frame.as_bytes())?;
         Ok(out.flush()?)

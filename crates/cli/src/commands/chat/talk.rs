@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use crossterm::terminal;
 use serde_json::{Value, json};
 
 use super::command::{COMMANDS, Command};
@@ -221,7 +222,12 @@ impl Talk {
     fn display(&self, said: Said, answer: &mut Answer) -> Result<()> {
         if let Said::Progress(progress) = &said {
             if self.person && progress.processed < progress.total {
-                note(format_args!("{WIPE}\x1b[2m{}\x1b[0m", in_words(progress)));
+                // A line that the terminal had to wrap would not be wiped whole.
+                let columns = terminal::size().map_or(80, |(columns, _)| columns);
+                let words = in_words(progress);
+                let words = words.chars().take(usize::from(columns.saturating_sub(1)));
+                let words: String = words.collect();
+                note(format_args!("{WIPE}\x1b[2m{words}\x1b[0m"));
                 answer.progress = true;
             }
             return Ok(());

@@ -12,6 +12,12 @@ const ZOOMS_US: [u64; 8] = [
 
 /// Columns for what is said of a lane.
 const LABEL: u16 = 42;
+/// As many where the screen has no room for that.
+const SHORT_LABEL: u16 = 19;
+/// Screens of fewer columns have short labels.
+const NARROW: u16 = 64;
+/// On screens of fewer lines nothing but lanes gets more lines than it has on a wide one.
+const LOW: u16 = 16;
 
 /// What is seen of the picture, and how.
 pub(super) struct View {
@@ -19,6 +25,7 @@ pub(super) struct View {
     zoom: usize,
     /// The time at the right edge, where it stands still.
     paused_us: Option<u64>,
+    /// Columns that time has.
     columns: u64,
 }
 
@@ -62,39 +69,56 @@ impl View {
 
     /// The screen, line by line.
     pub(super) fn draw(&mut self, picture: &Picture, (width, height): (u16, u16)) -> Vec<Line> {
-        self.columns = u64::from(width.saturating_sub(LABEL)).max(1);
+        let label = if width < NARROW { SHORT_LABEL } else { LABEL };
+        self.columns = u64::from(width.saturating_sub(label)).max(1);
         let column_us = ZOOMS_US[self.zoom];
         let right = self.paused_us.unwrap_or(picture.now_us);
         let window = Window {
             left_us: right.saturating_sub(self.columns * column_us),
             column_us,
             columns: self.columns,
+            label,
         };
-        let mut lines = self.head(picture);
-        // Below the lanes are two lines of steps and one of keys.
-        let room = usize::from(height).saturating_sub(lines.len() + 3);
+        let width = usize::from(width);
+        let wrap_at = if height < LOW { usize::MAX } else { width };
+        let mut lines = self.head(picture, wrap_at);
+        let keys = self.keys(wrap_at);
+        // Below the lanes are two lines of steps and the keys.
+        let room = usize::from(height).saturating_sub(lines.len() + 2 + keys.len());
         lines.extend(lanes(picture, window, room));
         lines.extend(heights(picture, window).map(Line::from));
-        lines.push(Line::from(Span(self.keys(), Style::Dim)));
+        lines.extend(keys);
+        // One line more, and the screen would scroll.
+        lines.truncate(height.into());
         for line in &mut lines {
-            line.cut(usize::from(width));
+            line.cut(width);
         }
         lines
     }
 
-    fn keys(&self) -> String {
-        format!(
-            "q end  space {}  + - zoom ({} a column)  \u{2190} \u{2192} move while it stands   \u{2591} reads  \u{2588} writes  \u{b7} waits  ! longer than the bound",
-            if self.paused_us.is_some() {
-                "go on"
-            } else {
-                "stand still"
-            },
-            milliseconds(ZOOMS_US[self.zoom]),
-        )
+    fn keys(&self, width: usize) -> Vec<Line> {
+        let space = match self.paused_us {
+            Some(_) => "space go on",
+            None => "space stand still",
+        };
+        let zoom = format!("+ - zoom ({} a column)", milliseconds(ZOOMS_US[self.zoom]));
+        let keys = [
+            "q end",
+            space,
+            &zoom,
+            "\u{2190} \u{2192} move while it stands",
+        ];
+        let signs = [Cell::Reads, Cell::Writes, Cell::Waits, Cell::Stalls];
+        let meanings = ["reads", "writes", "waits", "longer than the bound"];
+        let signs = signs.iter().zip(meanings);
+        let signs = signs.map(|(cell, does)| format!("{} {does}", cell.sign()));
+        let parts = keys.iter().map(|key| (*key).to_owned()).chain(signs);
+        let lines = wrapped(parts, "  ", width);
+        let dim = |text| Line::from(Span(text, Style::Dim));
+        lines.into_iter().map(dim).collect()
     }
 
-    fn head(&self, picture: &Picture) -> Vec<Line> {
+    fn head(&self, picture: &Picture, width: usize) -> Vec<Line> {
         let (state, rates) = (&picture.state, picture.rates());
         let bound = state.stall.in_force_us.map_or_else(
             || "no bound".to_owned(),
@@ -106,62 +130,71 @@ impl View {
             .error
             .map(|error| format!(", steps took {:.0} % of what was expected", error * 100.0));
         let requests = &state.requests;
-        let mut lines = vec![
-            Line(vec![
-                Span("andante ".to_owned(), Style::Bold),
-                Span(
-                    format!("{}  {}, {bound}", self.base, state.profile),
-                    Style::Plain,
-                ),
-            ]),
-            Line::from(format!(
-                "answers {:.0} tokens/s   prompts {:.0} tokens/s   {:.0} steps/s, {:.0} % of the time{}",
-                rates.decode,
-                rates.prefill,
+        let mut lines = vec![Line(vec![
+            Span("andante ".to_owned(), Style::Bold),
+            Span(
+                format!("{}  {}, {bound}", self.base, state.profile),
+                Style::Plain,
+            ),
+        ])];
+        let speed = [
+            format!("answers {:.0} tokens/s", rates.decode),
+            format!("prompts {:.0} tokens/s", rates.prefill),
+            format!(
+                "{:.0} steps/s, {:.0} % of the time{}",
                 rates.steps,
                 rates.busy * 100.0,
                 error.unwrap_or_default(),
-            )),
-            Line::from(format!(
-                "{} write, {} read, {} wait, {} unread   KV {} % held, {} % kept   {} finished, {} failed, {} left, {} refused",
-                counts.active,
-                counts.prefilling,
-                counts.queued,
-                counts.parked,
+            ),
+        ];
+        let work = [
+            format!(
+                "{} write, {} read, {} wait, {} unread",
+                counts.active, counts.prefilling, counts.queued, counts.parked,
+            ),
+            format!(
+                "KV {} % held, {} % kept",
                 share(state.blocks.used),
                 share(state.blocks.cached),
-                requests.finished,
-                requests.failed,
-                requests.cancelled,
-                requests.refused,
-            )),
+            ),
+            format!(
+                "{} finished, {} failed, {} left, {} refused",
+                requests.finished, requests.failed, requests.cancelled, requests.refused,
+            ),
         ];
-        lines.push(match &picture.gap {
-            None => Line::from("no gap yet".to_owned()),
-            Some(gap) => {
-                let why = match gap.cause {
-                    Cause::Prompt { id, tokens } => {
-                        format!("beside {tokens} tokens of the prompt of {id}")
-                    }
-                    Cause::Io => "loading or saving KV".to_owned(),
-                    Cause::Disturbance => "the step took far longer than expected".to_owned(),
-                    Cause::Answers => "answers alone".to_owned(),
-                };
-                let over = state
-                    .stall
-                    .in_force_us
-                    .is_some_and(|bound| gap.us > bound + bound / 10);
-                let text = format!(
-                    "longest gap {} in the answer of {}: {why}",
-                    milliseconds(gap.us),
-                    gap.id
-                );
-                Line::from(Span(text, if over { Style::Red } else { Style::Plain }))
-            }
-        });
+        for parts in [speed, work] {
+            lines.extend(wrapped(parts, "   ", width).into_iter().map(Line::from));
+        }
+        lines.extend(longest_gap(picture, width));
         lines.push(Line::from(String::new()));
         lines
     }
+}
+
+/// The longest gap between two tokens, and who is to blame.
+fn longest_gap(picture: &Picture, width: usize) -> Vec<Line> {
+    let Some(gap) = &picture.gap else {
+        return vec![Line::from("no gap yet".to_owned())];
+    };
+    let why = match gap.cause {
+        Cause::Prompt { id, tokens } => format!("beside {tokens} tokens of the prompt of {id}"),
+        Cause::Io => "loading or saving KV".to_owned(),
+        Cause::Disturbance => "the step took far longer than expected".to_owned(),
+        Cause::Answers => "answers alone".to_owned(),
+    };
+    let bound = picture.state.stall.in_force_us;
+    let style = if bound.is_some_and(|bound| gap.us > bound + bound / 10) {
+        Style::Red
+    } else {
+        Style::Plain
+    };
+    let gap = format!(
+        "longest gap {} in the answer of {}",
+        milliseconds(gap.us),
+        gap.id
+    );
+    let lines = wrapped([gap, why], ": ", width).into_iter();
+    lines.map(|text| Line::from(Span(text, style))).collect()
 }
 
 /// The sequences that are seen, in `room` lines, empty ones below where there are fewer.
@@ -173,7 +206,7 @@ fn lanes(picture: &Picture, window: Window, room: usize) -> Vec<Line> {
     let more = seen.len() > room;
     let shown = if more { room.saturating_sub(1) } else { room };
     let lane = |(id, lane): &(&u64, &Lane)| {
-        let mut line = Line::from(label(**id, lane));
+        let mut line = Line::from(window.label(**id, lane));
         line.0.extend(window.cells(picture, **id, lane));
         line
     };
@@ -192,9 +225,37 @@ struct Window {
     left_us: u64,
     column_us: u64,
     columns: u64,
+    /// Columns before them, for what is said of a lane.
+    label: u16,
 }
 
 impl Window {
+    fn label(self, id: u64, lane: &Lane) -> String {
+        let does = match lane.doing() {
+            "reading" => format!(
+                "reading {} %",
+                100 * lane.processed / lane.prompt_tokens.max(1)
+            ),
+            other => other.to_owned(),
+        };
+        let text = if self.label == SHORT_LABEL {
+            format!("{id:>5} {does:<13}")
+        } else {
+            let tenant: String = lane.tenant.chars().take(8).collect();
+            format!(
+                "{id:>5} {tenant:<8} {does:<13}{:>5} {:>4.0} ms ",
+                lane.tokens,
+                lane.longest_gap_us as f64 / 1000.0
+            )
+        };
+        self.padded(&text)
+    }
+
+    /// As wide as a label.
+    fn padded(self, text: &str) -> String {
+        format!("{text:<width$.width$}", width = usize::from(self.label))
+    }
+
     fn right_us(self) -> u64 {
         self.left_us + self.columns * self.column_us
     }
@@ -377,28 +438,32 @@ fn heights(picture: &Picture, window: Window) -> [String; 2] {
             .map(|us| (us * 16).div_ceil(bound).saturating_sub(base).min(8));
         eighths.map(|eighths| EIGHTHS[eighths as usize]).collect()
     };
-    let label = |text: &str| format!("{text:<width$}", width = usize::from(LABEL));
+    let up_to = format!("up to {}", milliseconds(bound));
+    let (above, below) = if window.label == SHORT_LABEL {
+        ("longest step".to_owned(), up_to)
+    } else {
+        (format!("longest step, {up_to}"), String::new())
+    };
     [
-        label(&format!("longest step, up to {}", milliseconds(bound))) + &row(8),
-        label("") + &row(0),
+        window.padded(&above) + &row(8),
+        window.padded(&below) + &row(0),
     ]
 }
 
-fn label(id: u64, lane: &Lane) -> String {
-    let tenant: String = lane.tenant.chars().take(8).collect();
-    let does = match lane.doing() {
-        "reading" => format!(
-            "reading {} %",
-            100 * lane.processed / lane.prompt_tokens.max(1)
-        ),
-        other => other.to_owned(),
-    };
-    let text = format!(
-        "{id:>5} {tenant:<8} {does:<13}{:>5} {:>4.0} ms ",
-        lane.tokens,
-        lane.longest_gap_us as f64 / 1000.0
-    );
-    format!("{text:<width$.width$}", width = usize::from(LABEL))
+/// Parts, one after the other in as many lines as they take.
+fn wrapped(parts: impl IntoIterator<Item = String>, between: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        let length = |text: &str| text.chars().count();
+        match lines.last_mut() {
+            Some(line) if length(line) + length(between) + length(&part) <= width => {
+                line.push_str(between);
+                line.push_str(&part);
+            }
+            _ => lines.push(part),
+        }
+    }
+    lines
 }
 
 fn milliseconds(us: u64) -> String {
@@ -425,8 +490,8 @@ mod tests {
     use super::super::picture::tests::example;
     use super::*;
 
-    fn screen(view: &mut View, picture: &Picture) -> Vec<String> {
-        let lines = view.draw(picture, (70, 12));
+    fn screen(view: &mut View, picture: &Picture, size: (u16, u16)) -> Vec<String> {
+        let lines = view.draw(picture, size);
         let text = |line: &Line| {
             line.0
                 .iter()
@@ -447,7 +512,7 @@ mod tests {
         view.zoom(true);
         // 10 ms a column, 28 of them, 121 ms of work.
         view.paused_us = Some(280_000);
-        let screen = screen(&mut view, &picture);
+        let screen = screen(&mut view, &picture, (70, 12));
         assert_eq!(screen.len(), 12);
         assert!(screen.iter().all(|line| line.chars().count() <= 70));
         assert!(
@@ -461,6 +526,37 @@ mod tests {
         assert_eq!(lane(&screen[5]), " ░░░░░░░░░░░░");
         assert!(screen[6].contains("1 aa       stop"), "{screen:#?}");
         assert_eq!(lane(&screen[6]), "░████████████");
+    }
+
+    #[test]
+    fn a_narrow_screen_shows_all_there_is_to_say() {
+        let picture = example();
+        let mut view = View::new("http://h");
+        view.paused_us = Some(280_000);
+        let screen = screen(&mut view, &picture, (40, 24));
+        assert_eq!(screen.len(), 24);
+        let all = screen.join("\n");
+        for words in [
+            "prompts 876 tokens/s",
+            "0 refused",
+            "longest gap 90 ms in the answer of 1\nbeside 80 tokens of the prompt of 2",
+            "\n    2 writing ",
+            "\nlongest step ",
+            "! longer than the bound",
+        ] {
+            assert!(all.contains(words), "{words}:\n{all}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_drawn_beyond_the_screen() {
+        let picture = example();
+        for size in [(0, 0), (1, 1), (18, 3), (40, 8), (63, 15), (500, 100)] {
+            let screen = screen(&mut View::new("http://h"), &picture, size);
+            let (width, height) = (usize::from(size.0), usize::from(size.1));
+            assert!(screen.len() <= height, "{size:?}: {screen:#?}");
+            assert!(screen.iter().all(|line| line.chars().count() <= width));
+        }
     }
 
     #[test]
