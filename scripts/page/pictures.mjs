@@ -3,7 +3,7 @@
 import { answered, check, PICTURES, REAL, send, settings } from './check.mjs';
 import { LONG } from './schedule.mjs';
 
-async function scene(page, context) {
+async function scene(page, context, name) {
   await settings(context, { temperature: '0.2', seed: '7', max_tokens: '900' });
   await page.goto(REAL);
   await send(page, 'Write a short Python function that reverses a list, with an explanation of how it works');
@@ -18,7 +18,9 @@ async function scene(page, context) {
   const third = await context.newPage();
   await third.goto(`${REAL}/#/chat/new`);
   await third.waitForTimeout(1_500);
-  await send(third, `${LONG} `.repeat(5));
+  // Three quarters of the context, and of each scene its own: what is known is not read again.
+  await send(third, `${name}: ${LONG} ${LONG} ${LONG}`);
+  await third.getByText(/Reading the prompt/).waitFor();
   await third.waitForTimeout(700);
   await third.screenshot({ path: `${PICTURES}/reading.png` });
   await page.bringToFront();
@@ -30,7 +32,7 @@ async function scene(page, context) {
 
 for (const colorScheme of ['light', 'dark']) {
   await check(`pictures, ${colorScheme}`, async (page, context) => {
-    await scene(page, context);
+    await scene(page, context, colorScheme);
     const box = await page.locator('canvas').boundingBox();
     await page.mouse.move(box.x + box.width * 0.7, box.y + 70);
     await page.screenshot({ path: `${PICTURES}/schedule-${colorScheme}.png` });

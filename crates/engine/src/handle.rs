@@ -24,6 +24,7 @@ use crate::sampling::{Constrained, Sampling};
 use crate::seal::{self, Seal};
 use crate::spellings::Spellings;
 use crate::status::Status;
+use crate::store::Holdings;
 use crate::tenant::{self, Tenant};
 use crate::timeline::{Timeline, TimelineReader};
 use crate::turns::Turns;
@@ -349,9 +350,10 @@ impl EngineHandle {
         self.shared.pseudonym(of)
     }
 
-    /// Which prefixes memory holds. Waits until the engine is between two steps; `None` if it has ended.
+    /// Which prefixes memory holds, and what knows which of them the store has, if there is one. Waits until the engine is between two
+    /// steps; `None` if it has ended.
     #[must_use]
-    pub fn prefix_map(&self) -> Option<PrefixMap> {
+    pub fn prefix_map(&self) -> Option<(PrefixMap, Option<Holdings>)> {
         let (answer, map) = std::sync::mpsc::channel();
         self.mailbox.send(Command::Map(answer));
         map.recv().ok()

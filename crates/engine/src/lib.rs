@@ -58,8 +58,8 @@ pub use request::{PromptInput, Request};
 pub use sampling::{Constrained, Sampling};
 pub use status::{IoRecord, Latencies, Status, StepKind, StepRecord, TenantStatus};
 pub use store::{
-    DiskStore, Folder, Key, Listed, Listing, ObjectInfo, ObjectName, Objects, Reject, Remembered,
-    Secret, Span, Store, StoreConfig, StoreStats, Transfer, inspect, prune, verify,
+    DiskStore, Folder, Holdings, Key, Listed, Listing, ObjectInfo, ObjectName, Objects, Reject,
+    Remembered, Secret, Span, Store, StoreConfig, StoreStats, Transfer, inspect, prune, verify,
 };
 pub use tenant::Tenant;
 pub use timeline::{Ending, Moment, StepMoment, TimelineReader};

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use andante_sched::PrefixMap;
 
+use crate::store::Holdings;
+
 use crate::event::EventSink;
 use crate::request::Request;
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -24,8 +26,8 @@ pub(crate) enum Command {
     Cancel(u64),
     /// The client has made room in its ring.
     Unpark(u64),
-    /// Say which prefixes memory holds.
-    Map(Sender<PrefixMap>),
+    /// Say which prefixes memory holds, and who knows which of them the store has.
+    Map(Sender<(PrefixMap, Option<Holdings>)>),
     /// End, now or when the running requests are done.
     Shutdown(Shutdown),
 }

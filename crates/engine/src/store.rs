@@ -22,7 +22,7 @@ use andante_sched::{IoKind, IoUnit, Scheduler};
 use crate::clock::Clock;
 
 pub use block::{ObjectInfo, Reject, inspect};
-pub use disk::DiskStore;
+pub use disk::{DiskStore, Holdings};
 pub use folder::Folder;
 pub use key::{Key, ObjectName};
 pub use objects::{Listed, Listing, Objects};
@@ -66,6 +66,11 @@ pub trait Store: Send {
 
     /// What it has done, and what it holds.
     fn stats(&self) -> StoreStats;
+
+    /// What tells which prefixes it holds, if it can.
+    fn holdings(&self) -> Option<Holdings> {
+        None
+    }
 
     /// Adds what it knows of what was said before, and goes on to keep it. Before the first request.
     fn share(&mut self, _remembered: &Remembered) {}
@@ -165,6 +170,10 @@ impl Stores {
 
     pub(crate) fn stats(&self) -> StoreStats {
         self.store.stats()
+    }
+
+    pub(crate) fn holdings(&self) -> Option<Holdings> {
+        self.store.holdings()
     }
 
     pub(crate) fn share(&mut self, remembered: &Remembered) {

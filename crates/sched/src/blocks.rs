@@ -136,13 +136,6 @@ impl Blocks {
         self.holders[block as usize]
     }
 
-    /// Tokens that an indexed block holds.
-    pub(crate) fn held_tokens(&self, block: BlockId) -> u32 {
-        // At most a block's.
-        self.content(block)
-            .map_or(0, |(_, tokens)| tokens.len() as u32)
-    }
-
     /// Enters a computed block into the index. When an equal one is there already, the caller gets that one in exchange.
     pub(crate) fn publish(
         &mut self,

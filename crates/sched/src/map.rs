@@ -28,6 +28,8 @@ pub struct PrefixRun {
 pub struct PrefixMap {
     /// Runs, parents first: those near the beginning of prompts before those that are deep in them.
     pub runs: Vec<PrefixRun>,
+    /// The tokens of the listed runs, one run after the other.
+    pub tokens: Vec<u32>,
     /// Runs that are not listed, since there were too many.
     pub left_out: u32,
 }
@@ -45,7 +47,7 @@ impl PrefixMap {
                 map.left_out += 1;
                 continue;
             }
-            let (run, last) = run(first, parent, blocks, &children);
+            let (run, last) = map.take_run(first, parent, blocks, &children);
             // Fewer than there are blocks.
             let place = map.runs.len() as u32;
             map.runs.push(run);
@@ -53,30 +55,34 @@ impl PrefixMap {
         }
         map
     }
-}
 
-/// The run that begins with a block, and its last block.
-fn run(
-    first: BlockId,
-    parent: Option<u32>,
-    blocks: &Blocks,
-    children: &Children,
-) -> (PrefixRun, BlockId) {
-    let mut run = PrefixRun {
-        parent,
-        blocks: 0,
-        tokens: 0,
-        holders: blocks.holders(first),
-        salt: blocks.salt(first),
-    };
-    let mut block = first;
-    loop {
-        run.blocks += 1;
-        run.tokens += blocks.held_tokens(block);
-        let mut after = children.of_block(block);
-        match (after.next(), after.next()) {
-            (Some(only), None) if blocks.holders(only) == run.holders => block = only,
-            _ => return (run, block),
+    /// The run that begins with a block, whose tokens it adds, and its last block.
+    fn take_run(
+        &mut self,
+        first: BlockId,
+        parent: Option<u32>,
+        blocks: &Blocks,
+        children: &Children,
+    ) -> (PrefixRun, BlockId) {
+        let mut run = PrefixRun {
+            parent,
+            blocks: 0,
+            tokens: 0,
+            holders: blocks.holders(first),
+            salt: blocks.salt(first),
+        };
+        let mut block = first;
+        loop {
+            let (_, tokens) = blocks.content(block).expect("runs are of indexed blocks");
+            self.tokens.extend_from_slice(tokens);
+            run.blocks += 1;
+            // At most a block's.
+            run.tokens += tokens.len() as u32;
+            let mut after = children.of_block(block);
+            match (after.next(), after.next()) {
+                (Some(only), None) if blocks.holders(only) == run.holders => block = only,
+                _ => return (run, block),
+            }
         }
     }
 }

@@ -98,12 +98,19 @@ function listIn(item) {
   return list;
 }
 
-function line({ blocks, tokens, holders, space }) {
+function line({ blocks, tokens, holders, stored, space }) {
   const bar = h('i');
   bar.style.width = `${4 + (200 * Math.min(tokens, WIDEST)) / WIDEST}px`;
-  const words = holders ? `held by ${counted(holders, 'sequence')}` : 'kept';
+  const words = [holders ? `held by ${counted(holders, 'sequence')}` : 'kept'];
+  if (stored !== null) words.push(onDisk(stored, blocks));
+  if (space) words.push(`space ${space.slice(0, 3)}`);
   return h('div', { class: holders ? 'run held' : 'run' }, bar, h('span', {}, counted(tokens, 'token')),
-    h('span', { class: 'muted' }, `${counted(blocks, 'block')}, ${words}${space ? `, space ${space.slice(0, 3)}` : ''}`));
+    h('span', { class: 'muted' }, `${counted(blocks, 'block')}, ${words.join(', ')}`));
+}
+
+function onDisk(stored, blocks) {
+  if (!stored) return 'not on disk';
+  return stored === blocks ? 'on disk too' : `${count(stored)} on disk too`;
 }
 
 function prompts({ sequences }) {

@@ -10,6 +10,7 @@ use crate::error::Failure;
 use crate::generation::Generation;
 use crate::handle::Health;
 use crate::mailbox::{Command, Shutdown, Submission};
+use crate::store::Stores;
 use crate::timeline::{Ending as Ended, Moment};
 
 /// Runs of a map of the prefixes.
@@ -39,8 +40,9 @@ impl Engine {
                     }
                 }
                 Command::Map(answer) => {
+                    let holdings = self.store.as_ref().and_then(Stores::holdings);
                     // Whoever has gone needs none.
-                    let _ = answer.send(self.scheduler.prefix_map(MOST_RUNS));
+                    let _ = answer.send((self.scheduler.prefix_map(MOST_RUNS), holdings));
                 }
                 Command::Shutdown(how) => self.begin_to_end(how),
             }

@@ -2,6 +2,7 @@
 //!
 //! Two threads read, so that a load never waits behind a save; one writes, and is the only one that changes objects.
 
+mod holdings;
 mod reader;
 mod writer;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use andante_model::Model;
 
+pub use self::holdings::Holdings;
 use self::reader::{Asked, Readers, Results};
 use self::writer::{Staged, WriteJob};
 use super::key::ObjectName;
@@ -328,6 +330,10 @@ impl Store for DiskStore {
 
     fn stats(&self) -> StoreStats {
         self.shared.state().stats()
+    }
+
+    fn holdings(&self) -> Option<Holdings> {
+        Some(Holdings::new(Arc::clone(&self.shared)))
     }
 
     fn share(&mut self, remembered: &Remembered) {

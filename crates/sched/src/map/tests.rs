@@ -69,6 +69,12 @@ fn prompts_that_share_a_beginning_part_where_they_differ() {
     let mut rest = map.runs[1..].to_vec();
     rest.sort_by_key(|run| run.blocks);
     assert_eq!(rest, [run(Some(0), 1, 4, 1), run(Some(0), 3, 12, 1)]);
+    let long = prompt(8..20);
+    let ends: [Vec<u32>; 2] = match map.runs[1].blocks {
+        1 => [prompt(100..104), long],
+        _ => [long, prompt(100..104)],
+    };
+    assert_eq!(map.tokens, [prompt(0..8), ends.concat()].concat());
 }
 
 #[test]

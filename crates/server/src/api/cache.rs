@@ -1,4 +1,5 @@
-//! `GET /kv`: where the KV blocks are, which prefixes memory holds and how they part, what was found and what was missed.
+//! `GET /kv`: where the KV blocks are, which prefixes memory holds, how they part and how many of their blocks are in the store, too,
+//! what was found and what was missed.
 //!
 //! Prefixes are told by their lengths alone. `space` is a pseudonym: prefixes of two spaces are never shared.
 
@@ -39,7 +40,8 @@ pub(super) async fn kv(State(server): State<Server>) -> Result<Json<Value>, ApiE
 
 /// `None` if the engine has ended.
 fn describe(engine: &EngineHandle) -> Option<Value> {
-    let map = engine.prefix_map()?;
+    let (map, holdings) = engine.prefix_map()?;
+    let mut stored = holdings.map(|holdings| holdings.of(&map).into_iter());
     let status = engine.status();
     let facts = scheduler::facts(&status);
     let run = |run: &PrefixRun| {
@@ -48,6 +50,7 @@ fn describe(engine: &EngineHandle) -> Option<Value> {
             "blocks": run.blocks,
             "tokens": run.tokens,
             "holders": run.holders,
+            "stored": stored.as_mut().and_then(Iterator::next),
             "space": (run.salt != 0).then(|| format!("{:08x}", engine.pseudonym(run.salt))),
         })
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use andante_model::Limits;
+use andante_sched::{PrefixMap, PrefixRun};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -414,6 +415,35 @@ fn a_fork_costs_its_own_blocks_only() {
     assert_eq!((stats.saved_blocks, stats.deduplicated), (8, 4 + 6));
     assert_eq!((rig.load(&first), rig.load(&second)), (6, 6));
     assert_eq!(rig.store.holds(0, &second), 24);
+}
+
+#[test]
+fn holdings_count_the_blocks_of_each_run_that_are_there() {
+    let mut rig = Rig::new(100);
+    let sequence = tokens(1, 6);
+    rig.save(&sequence[..20]);
+    let run = |parent, tokens: &[u32], salt| PrefixRun {
+        parent,
+        blocks: u32::try_from(tokens.len().div_ceil(BLOCK_TOKENS as usize)).expect("few"),
+        tokens: u32::try_from(tokens.len()).expect("few"),
+        holders: 0,
+        salt,
+    };
+    // Four blocks that are there; after them one that is and one that is not full, or two of something else; and what is no
+    // business of the others.
+    let (same, rest, other) = (&sequence[..16], &sequence[16..23], &tokens(2, 2)[..]);
+    let map = PrefixMap {
+        runs: vec![
+            run(None, same, 0),
+            run(None, same, 7),
+            run(Some(0), rest, 0),
+            run(Some(0), other, 0),
+        ],
+        tokens: [same, same, rest, other].concat(),
+        left_out: 0,
+    };
+    let holdings = rig.store.holdings().expect("a disk tells");
+    assert_eq!(holdings.of(&map), [4, 0, 1, 0]);
 }
 
 #[test]
