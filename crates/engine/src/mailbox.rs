@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use andante_sched::PrefixMap;
 
-use crate::store::Holdings;
-
 use crate::event::EventSink;
 use crate::request::Request;
+use crate::store::Holdings;
 use crate::sync::{Arc, Condvar, Mutex, lock};
 
 /// What the engine can be asked from outside.

@@ -41,16 +41,16 @@ pub(super) async fn kv(State(server): State<Server>) -> Result<Json<Value>, ApiE
 /// `None` if the engine has ended.
 fn describe(engine: &EngineHandle) -> Option<Value> {
     let (map, holdings) = engine.prefix_map()?;
-    let mut stored = holdings.map(|holdings| holdings.of(&map).into_iter());
+    let stored = holdings.map(|holdings| holdings.of(&map));
     let status = engine.status();
     let facts = scheduler::facts(&status);
-    let run = |run: &PrefixRun| {
+    let run = |(index, run): (usize, &PrefixRun)| {
         json!({
             "parent": run.parent,
             "blocks": run.blocks,
             "tokens": run.tokens,
             "holders": run.holders,
-            "stored": stored.as_mut().and_then(Iterator::next),
+            "stored": stored.as_ref().map(|stored| stored[index]),
             "space": (run.salt != 0).then(|| format!("{:08x}", engine.pseudonym(run.salt))),
         })
     };
@@ -65,7 +65,7 @@ fn describe(engine: &EngineHandle) -> Option<Value> {
             "store": status.scheduler.loaded_tokens,
         },
         "store": status.store.as_ref().map(store),
-        "runs": map.runs.iter().map(run).collect::<Vec<_>>(),
+        "runs": map.runs.iter().enumerate().map(run).collect::<Vec<_>>(),
         "left_out": map.left_out,
     }))
 }

@@ -182,8 +182,7 @@ fn longest_gap(picture: &Picture, width: usize) -> Vec<Line> {
         Cause::Disturbance => "the step took far longer than expected".to_owned(),
         Cause::Answers => "answers alone".to_owned(),
     };
-    let bound = picture.state.stall.in_force_us;
-    let style = if bound.is_some_and(|bound| gap.us > bound + bound / 10) {
+    let style = if is_over(gap.us, picture.state.stall.in_force_us) {
         Style::Red
     } else {
         Style::Plain
@@ -315,12 +314,13 @@ impl Window {
     }
 }
 
-/// The bound and a tenth more, as the server counts stalls.
 fn is_long(step: &Step) -> bool {
-    step.contended
-        && step
-            .budget_us
-            .is_some_and(|budget| step.actual_us > budget + budget / 10)
+    step.contended && is_over(step.actual_us, step.budget_us)
+}
+
+/// Whether it is more than the bound and a tenth, as the server counts stalls.
+fn is_over(us: u64, bound_us: Option<u64>) -> bool {
+    bound_us.is_some_and(|bound| us > bound + bound / 10)
 }
 
 /// In the order in which one hides another.
@@ -452,9 +452,9 @@ fn heights(picture: &Picture, window: Window) -> [String; 2] {
 
 /// Parts, one after the other in as many lines as they take.
 fn wrapped(parts: impl IntoIterator<Item = String>, between: &str, width: usize) -> Vec<String> {
+    let length = |text: &str| text.chars().count();
     let mut lines: Vec<String> = Vec::new();
     for part in parts {
-        let length = |text: &str| text.chars().count();
         match lines.last_mut() {
             Some(line) if length(line) + length(between) + length(&part) <= width => {
                 line.push_str(between);
