@@ -77,7 +77,8 @@ await check('reasoning is folded, a call is shown, its result goes back', async 
   assert.match(await thoughts.locator('summary').innerText(), /^Thought/);
   assert.equal(await thoughts.locator('.text').isVisible(), false);
   await thoughts.locator('summary').click();
-  assert.match(await thoughts.locator('.text').innerText(), /They want the weather/);
+  // Written when the fold has opened, which is told in a task of its own.
+  await thoughts.locator('.text', { hasText: 'They want the weather' }).waitFor();
   assert.deepEqual(JSON.parse(await page.locator('.call pre').innerText()), { city: 'Oslo' });
   await page.getByRole('textbox', { name: 'Result of weather' }).fill('rain');
   await page.getByRole('button', { name: 'Send the result' }).click();

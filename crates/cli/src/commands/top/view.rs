@@ -128,26 +128,24 @@ impl View {
         let share = |part: u64| 100 * part / state.blocks.total.max(1);
         let error = rates
             .error
-            .map(|error| format!(", steps took {:.0} % of what was expected", error * 100.0));
+            .map(|error| format!("steps took {:.0} % of what was expected", error * 100.0));
         let requests = &state.requests;
-        let mut lines = vec![Line(vec![
-            Span("andante ".to_owned(), Style::Bold),
-            Span(
-                format!("{}  {}, {bound}", self.base, state.profile),
-                Style::Plain,
-            ),
-        ])];
-        let speed = [
+        let name = Span("andante ".to_owned(), Style::Bold);
+        let server = [self.base.clone(), format!("{}, {bound}", state.profile)];
+        let server = wrapped(server, "  ", width.saturating_sub(name.0.len()));
+        let mut lines: Vec<Line> = server.into_iter().map(Line::from).collect();
+        lines[0].0.insert(0, name);
+        let mut speed = vec![
             format!("answers {:.0} tokens/s", rates.decode),
             format!("prompts {:.0} tokens/s", rates.prefill),
             format!(
-                "{:.0} steps/s, {:.0} % of the time{}",
+                "{:.0} steps/s, {:.0} % of the time",
                 rates.steps,
-                rates.busy * 100.0,
-                error.unwrap_or_default(),
+                rates.busy * 100.0
             ),
         ];
-        let work = [
+        speed.extend(error);
+        let work = vec![
             format!(
                 "{} write, {} read, {} wait, {} unread",
                 counts.active, counts.prefilling, counts.queued, counts.parked,
@@ -537,7 +535,9 @@ mod tests {
         assert_eq!(screen.len(), 24);
         let all = screen.join("\n");
         for words in [
+            ", no bound",
             "prompts 876 tokens/s",
+            "of what was expected",
             "0 refused",
             "longest gap 90 ms in the answer of 1\nbeside 80 tokens of the prompt of 2",
             "\n    2 writing ",
