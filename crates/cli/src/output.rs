@@ -22,7 +22,7 @@ pub(crate) fn print(text: Arguments<'_>) -> Result<()> {
     }
 }
 
-/// [`print`], faintly where a terminal can.
+/// [`print()`], faintly where a terminal can.
 pub(crate) fn print_faint(text: Arguments<'_>) -> Result<()> {
     if !io::stdout().is_terminal() {
         return print(text);
